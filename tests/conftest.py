@@ -1,0 +1,38 @@
+"""What every test may ask for: where the repository lies, and which Caffe to run."""
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("GLOG_minloglevel", "2")      # Caffe's log of every layer; errors stay
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def root():
+    """The repository."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def shared():
+    """The folder of real images beside the repository; tests that need it are skipped without it."""
+    path = ROOT.parent / "shared"
+    if not path.is_dir():
+        pytest.skip("needs the folder ../shared beside the repository")
+    return path
+
+
+@pytest.fixture(scope="session")
+def python_bin():
+    """The Python that imports caffe."""
+    return os.environ.get("CAFFE_PYTHON") or str(ROOT / ".caffe/bin/python")
+
+
+@pytest.fixture(scope="session")
+def caffe_bin():
+    """The caffe program."""
+    return os.environ.get("CAFFE") or str(ROOT / ".caffe/bin/caffe")
