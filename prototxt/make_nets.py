@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""Write every net of this repository into prototxt/.
+
+    python3 prototxt/make_nets.py
+
+A net is a list of parts, a part is text, and one function here writes each part:
+
+    ccnn_<system>, <baseline>  VOC images -> VGG-16 at stride 8 -> the system's loss      (paper, sections 5 to 7)
+    ccnn_tags_32s              the same at VGG's own stride of 32
+    head_<system>              cached conv5_3 features -> a small classifier -> the loss  (frozen trunk)
+    demo_<system>              drawn images -> a small net at stride 4 -> the loss
+    trunk, *deploy*            from the blob `data` to features or to the scores `fc8`, without a loss
+
+A method's settings stand in the param_str of its loss layer, the optimiser's in solvers/. Edit this file,
+not the nets: a test compares them.
+"""
+import json
+from pathlib import Path
+
+LABELS = 21          # VOC's 20 classes and the background
+DEMO_LABELS = 6      # the five kinds of objects tools/draw_demo.py draws, and the background
+
+# Where the images are. "crop" is for the system that trains on crops, "supervised" (a tenth of the images) for semi.
+VOC = {"root": "data/VOCdevkit/VOC2012", "split": "train_aug", "crop": 321, "supervised": 1058}
+CACHED = {"root": "data/VOCdevkit/VOC2012", "split": "train", "features": "data/features", "crop": 209, "supervised": 146}
+DEMO = {"root": "data/demo", "split": "train", "classes": "data/demo/classes.txt", "stride": 4, "crop": 97, "supervised": 20}
+
+
+# Layers
+
+def layer(name, kind, bottoms, tops, *settings):
+    blobs = "".join([f'  bottom: "{b}"' for b in bottoms] + [f'  top: "{t}"' for t in tops])
+    first = f'name: "{name}"  type: "{kind}"{blobs}'
+    lines = "".join(f"  {line}\n" for line in (first, *settings))
+    return f"layer {{\n{lines}}}\n" if settings else f"layer {{ {first} }}\n"
+
+
+def python_layer(name, module, kind, bottoms, tops, settings, *more):
+    return layer(name, "Python", bottoms, tops, *more,
+                 "python_param {",
+                 f'  module: "{module}"  layer: "{kind}"',
+                 f"  param_str: '{json.dumps(settings)}'",
+                 "}")
+
+
+def conv(name, bottom, outputs, kernel, pad=0, dilation=1, top=None, filler='type: "msra"'):
+    """Biases learn at twice the weights' rate and do not decay, as in VGG-16.
+
+    The filler is for layers that the pre-trained weights lack; msra keeps the scale of the activations.
+    """
+    geometry = [f"num_output: {outputs}  kernel_size: {kernel}"]
+    geometry += [f"pad: {pad}"] if pad else []
+    geometry += [f"dilation: {dilation}"] if dilation > 1 else []
+    return layer(name, "Convolution", [bottom], [top or name],
+                 "param { lr_mult: 1  decay_mult: 1 }",
+                 "param { lr_mult: 2  decay_mult: 0 }",
+                 f"convolution_param {{ {'  '.join(geometry)}  weight_filler {{ {filler} }} }}")
+
+
+def score(name, bottom, labels):
+    """The last layer: random Gaussian, nothing of it comes from ImageNet. Its blob is `fc8` in every net."""
+    return conv(name, bottom, labels, kernel=1, top="fc8", filler='type: "gaussian"  std: 0.01')
+
+
+def relu(blob):
+    return layer(blob.replace("conv", "relu").replace("fc", "relu"), "ReLU", [blob], [blob])
+
+
+def dropout(blob):
+    return layer(blob.replace("fc", "drop"), "Dropout", [blob], [blob], "dropout_param { dropout_ratio: 0.5 }")
+
+
+def pool(name, bottom, stride, kernel=3):
+    """Odd kernels are centred: with kernel 3 and pad 1, cell j of the pooled map sits on pixel stride * j."""
+    pad = f"  pad: {kernel // 2}" if kernel % 2 else ""
+    return layer(name, "Pooling", [bottom], [name],
+                 f"pooling_param {{ pool: MAX  kernel_size: {kernel}  stride: {stride}{pad} }}")
+
+
+def image(height, width):
+    return layer("data", "Input", [], ["data"],
+                 f"input_param {{ shape {{ dim: 1  dim: 3  dim: {height}  dim: {width} }} }}")
+
+
+# Networks: from `data`, or from cached features, to `fc8`
+
+def vgg16(stride=8):
+    """The convolutions of VGG-16, conv1_1 .. conv5_3.
+
+    At stride 8 pool4 and pool5 do not stride, and what follows them is dilated instead (paper, section 6).
+    """
+    dense = stride == 8
+    kernel = 3 if dense else 2
+    text, bottom = "", "data"
+    for block, (layers, outputs) in enumerate([(2, 64), (2, 128), (3, 256), (3, 512), (3, 512)], start=1):
+        if block > 1:
+            text += pool(f"pool{block - 1}", bottom, stride=1 if dense and block == 5 else 2, kernel=kernel)
+            bottom = f"pool{block - 1}"
+        dilation = 2 if dense and block == 5 else 1
+        for number in range(1, layers + 1):
+            name = f"conv{block}_{number}"
+            text += conv(name, bottom, outputs, kernel=3, pad=dilation, dilation=dilation) + relu(name)
+            bottom = name
+    return text
+
+
+def classifier(labels=LABELS, stride=8):
+    """VGG's fully connected layers as convolutions; at stride 8, fc6 is the 7x7 one with every second row and column."""
+    dense = stride == 8
+    text = pool("pool5", "conv5_3", stride=1 if dense else 2, kernel=3 if dense else 2)
+    if dense:
+        text += conv("fc6", "pool5", 4096, kernel=4, pad=6, dilation=4)
+    else:
+        text += conv("fc6", "pool5", 4096, kernel=7, pad=3)
+    text += relu("fc6") + dropout("fc6")
+    text += conv("fc7", "fc6", 4096, kernel=1) + relu("fc7") + dropout("fc7")
+    return text + score("fc8", "fc7", labels)
+
+
+def head(bottom, labels=LABELS, outputs=256, dilation=2):
+    """A small classifier on frozen conv5_3 features. No layer bears a name that VGG-16's weights would fill."""
+    text = layer("scale", "Power", [bottom], ["scaled"], "power_param { scale: 0.8 }     # conv5_3's standard deviation is 1.25")
+    text += conv("fc6_head", "scaled", outputs, kernel=3, pad=dilation, dilation=dilation) + relu("fc6_head") + dropout("fc6_head")
+    text += conv("fc7_head", "fc6_head", outputs, kernel=1) + relu("fc7_head") + dropout("fc7_head")
+    return text + score("fc8_head", "fc7_head", labels)
+
+
+def demo_net(labels=DEMO_LABELS):
+    """Small enough to train in a minute on one core: stride 4, sees 50 pixels, no dropout."""
+    text = conv("conv1", "data", 16, kernel=5, pad=2) + relu("conv1") + pool("pool1", "conv1", stride=2)
+    text += conv("conv2", "pool1", 32, kernel=3, pad=1) + relu("conv2") + pool("pool2", "conv2", stride=2)
+    text += conv("conv3", "pool2", 48, kernel=3, pad=1) + relu("conv3")
+    text += conv("conv4", "conv3", 48, kernel=3, pad=2, dilation=2) + relu("conv4")
+    return text + score("fc8", "conv4", labels)
+
+
+# Systems
+
+TAGS = {"supervision": "tags", "fg_lower": 0.05, "fg_beta": 2, "bg_lower": 0.3, "bg_upper": 0.7}
+SIZE = {"supervision": "size", "fg_lower": 0.1, "fg_beta": "inf", "small_upper": 0.01, "bg_lower": 0.2, "bg_upper": 0.7}
+BOXES = {"supervision": "boxes", "fraction": 0.75, "beta": 10}
+
+SYSTEMS = {      # bottoms of the loss after the scores, loss layer, its settings
+    "tags": (["tags"], "ConstrainedLossLayer", TAGS),
+    "size": (["tags", "sizes"], "ConstrainedLossLayer", SIZE),
+    "crops": (["tags"], "ConstrainedLossLayer", TAGS),               # tags of random crops (section 7.2)
+    "boxes": (["boxes"], "ConstrainedLossLayer", BOXES),
+    "semi": (["tags", "labels"], "ConstrainedLossLayer", TAGS),      # labels: of some images (supplement, IV)
+    "em_adapt": (["tags"], "EMAdaptLossLayer", {"rho_fg": 0.2, "rho_bg": 0.4, "rounds": 5}),
+    "mil_fcn": (["tags"], "MILFCNLossLayer", {}),
+    "mil_base": (["tags"], "MILBaseLossLayer", {"r": 5}),
+    "full": (["labels"], "SoftmaxWithLoss", {}),
+}
+
+
+def images(system, data):
+    """The data layer: an image, and as much of its supervision as the system may see."""
+    kind, first = ("FeatureDataLayer", "features") if "features" in data else ("VOCDataLayer", "data")
+    tops = [first, *SYSTEMS[system][0]]
+    only = {"crop": "crops", "supervised": "semi"}
+    settings = {key: value for key, value in data.items() if only.get(key, system) == system}
+    return python_layer("data", "voc_data", kind, [], tops, {**settings, "tops": tops, "mirror": True, "seed": 1})
+
+
+def loss(system, **settings):
+    """The loss per pixel, from the scores `fc8`. `settings` replace or add to the system's own."""
+    supervision, kind, own = SYSTEMS[system]
+    bottoms, settings = ["fc8", *supervision], {**own, **settings}
+    if kind == "SoftmaxWithLoss":
+        return layer("loss", kind, bottoms, ["loss"], "loss_param { ignore_label: 255 }")
+    if kind == "ConstrainedLossLayer":       # `solver`, for the log: violation before, gap, iterations, seconds
+        return python_layer("loss", "constrained_loss", kind, bottoms, ["loss", "solver"], settings,
+                            "loss_weight: 1  loss_weight: 0")
+    return python_layer("loss", "baseline_losses", kind, bottoms, ["loss"], settings, "loss_weight: 1")
+
+
+# Nets
+
+def nets():
+    """name -> text of every net."""
+    made = {}
+    for system, (_, kind, _) in SYSTEMS.items():
+        name = f"ccnn_{system}" if kind == "ConstrainedLossLayer" else system
+        made[name] = images(system, VOC) + vgg16() + classifier() + loss(system)
+        made[f"head_{system}"] = images(system, CACHED) + head("features") + loss(system)
+        made[f"demo_{system}"] = images(system, DEMO) + demo_net() + loss(system)
+    made["ccnn_tags_32s"] = images("tags", VOC) + vgg16(32) + classifier(stride=32) + loss("tags", normalize=False)
+
+    made["trunk"] = image(321, 321) + vgg16()
+    made["deploy_8s"] = made["trunk"] + classifier()
+    made["deploy_32s"] = image(321, 321) + vgg16(32) + classifier(stride=32)
+    made["head_deploy"] = made["trunk"] + head("conv5_3")
+    made["demo_deploy"] = image(120, 160) + demo_net()
+    return {name: f'# Written by prototxt/make_nets.py.\nname: "{name}"\n{text}' for name, text in made.items()}
+
+
+if __name__ == "__main__":
+    for name, text in nets().items():
+        (Path(__file__).parent / f"{name}.prototxt").write_text(text)
