@@ -7,8 +7,10 @@ of samples already used, i.e. iterations times iter_size); nets in the TEST phas
 Files are read in a child process, one sample ahead: under `caffe train` the main thread keeps the interpreter's lock
 while Caffe computes, so a Python thread would not run.
 """
+import contextlib
 import csv
 import difflib
+import fcntl
 import functools
 import json
 import os
@@ -25,6 +27,7 @@ import numpy as np
 from images import (BACKGROUND, SUFFIXES, VOC_CLASSES, VOID, ImageError, InputError, fit, read_classes,
                     read_image, read_mask, score_size, shrink, to_blob)
 
+F_SETPIPE_SZ = 1031     # fcntl has the name from Python 3.10 on
 GET_VOC = "tools/get_voc.py fetches VOC 2012"
 
 
@@ -474,10 +477,14 @@ def and_more(missing):
 def read_ahead(samples, start):
     """Yield samples[start], samples[start + 1], ...; each is prepared by a child process while the last is in use.
 
-    The child writes to a pipe and so is at most one sample and a pipe's buffer ahead. It ends when nobody can
+    The child writes to a pipe and so is at most a pipe's buffer and one sample ahead. It ends when nobody can
     read any more: this generator was closed, or this process died, however it died.
     """
     reader, writer = os.pipe()
+    with contextlib.suppress(OSError):
+        # room for a whole image: with the usual 64 KB, reading one takes 25 times as long, as the two
+        # processes take turns (Linux; 1 MB is what an ordinary user may ask for)
+        fcntl.fcntl(writer, F_SETPIPE_SZ, 1 << 20)
     sys.stderr.flush()
     child = os.fork()
     if not child:
