@@ -10,11 +10,13 @@ import resource
 import signal
 import sys
 import tempfile
+from concurrent import futures
+from multiprocessing import get_context
 from pathlib import Path
 
 try:
     import numpy as np
-    from images import ImageError
+    from images import InputError
 except ImportError as e:                # status 2 and one line, as for every other error of a tool
     print(f"{Path(sys.argv[0]).name}: error: {e}; run `source .caffe/activate` first", file=sys.stderr)
     sys.exit(2)
@@ -27,6 +29,14 @@ class UserError(Exception):
 def parser(doc):
     """An ArgumentParser whose --help opens with the tool's docstring, line breaks kept."""
     return argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def count(text):
+    """An argparse type: a whole number, at least 1."""
+    value = int(text) if text.isdecimal() else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"need a whole number, at least 1; got {text!r}")
+    return value
 
 
 def run(main):
@@ -42,7 +52,7 @@ def run(main):
         fail(f"out of memory ({e or 'no details'}); use a smaller size or fewer jobs", 2)
     except OSError as e:
         fail(f"{e.filename}: {e.strerror}" if e.filename and e.strerror else e, 2)
-    except (UserError, ImageError) as e:
+    except (UserError, InputError) as e:
         fail(e, 2)
 
 
@@ -66,6 +76,33 @@ def whole_file(path):
     finally:
         with contextlib.suppress(FileNotFoundError):
             part.unlink()
+
+
+def spread(function, tasks, jobs):
+    """Yield function(*task) for every task, in any order, from `jobs` processes; in this one if jobs is 1.
+
+    tasks may be a generator that computes: it runs in this process while the workers do, and is asked
+    for at most two tasks a worker in advance, which bounds the memory.
+    """
+    if jobs == 1:
+        for task in tasks:
+            yield function(*task)
+        return
+    # spawn: the workers hold neither Caffe nor its threads, and ^C is for the parent alone
+    pool = futures.ProcessPoolExecutor(jobs, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_IGN))
+    running = set()
+    try:
+        for task in tasks:
+            if len(running) == 2 * jobs:
+                done, running = futures.wait(running, return_when=futures.FIRST_COMPLETED)
+                yield from (future.result() for future in done)
+            running.add(pool.submit(function, *task))
+        yield from (future.result() for future in futures.as_completed(running))
+    except futures.process.BrokenProcessPool:
+        raise UserError(f"one of {jobs} worker processes was ended, most likely for lack of memory; "
+                        "what is finished is kept: run again with fewer --jobs") from None
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def load_caffe(gpu=None):
