@@ -1,0 +1,138 @@
+"""The systems the paper compares with (section 7), as Caffe layers, and MIL-Base's image-level prior.
+
+Each takes bottoms (scores, tags), one top, and its settings as JSON in param_str; see LossLayer. In the
+equations f_i(l) is the score of label l at pixel i of n, q_i = softmax(f_i), and z the set of labels in the
+image, background included.
+"""
+import numpy as np
+
+import dual
+from constrained_loss import LossLayer, finite
+
+
+class EMAdaptLossLayer(LossLayer):
+    """Hard EM with an adaptive bias.
+
+    Source: Papandreou, Chen, Murphy, Yuille: Weakly- and semi-supervised learning of a deep convolutional
+    network for semantic image segmentation, ICCV 2015 (EM-Adapt; the shares are the paper's).
+
+    E-step     y_i = argmax_{l in z} f_i(l) + b_l, where b gives background at least rho_bg of the pixels and
+               every other label of z at least rho_fg (see adaptive_bias)
+    M-step     loss = -mean_i log q_i(y_i), y held fixed: the gradient is q_i - onehot(y_i), per pixel
+
+    param_str  {"rho_fg": 0.2, "rho_bg": 0.4, "rounds": 5}
+    """
+
+    defaults = {"rho_fg": 0.2, "rho_bg": 0.4, "rounds": 5}
+
+    def check_options(self):
+        super().check_options()
+        for name in ("rho_fg", "rho_bg"):
+            if self.options[name] >= 1:
+                self.fail(f"{name} is a share of the image and must lie between 0 and 1, got {self.options[name]}")
+        if self.options["rounds"] != int(self.options["rounds"]):
+            self.fail(f"rounds must be a whole number, got {self.options['rounds']}")
+
+    def image_loss(self, k, f, diff, bottom):
+        labels = self.present(k, bottom)
+        scores = finite(f)[labels]
+        y = labels[(scores + adaptive_bias(scores, **self.options)[:, None]).argmax(axis=0)]
+        p = np.zeros_like(f)
+        p[y, np.arange(y.size)] = 1
+        return dual.kl_loss(f, p, diff)
+
+
+def adaptive_bias(f, rho_fg=0.2, rho_bg=0.4, rounds=5):
+    """The biases b (L') of the scores f (L' x n) of the labels in an image, background first.
+
+    b_l is the least bias >= 0 with which l wins on a share rho_l of the pixels, i.e. the rho_l-quantile of
+    how much l lacks to its strongest rival, max_{k != l} f_i(k) + b_k - f_i(l). Labels take turns, as every
+    bias moves the rivals of the others, for a few rounds: shares that add up to more than 1 cannot all be met.
+    """
+    labels, n = f.shape
+    b = np.zeros(labels, f.dtype)
+    if labels == 1:
+        return b
+    for _ in range(int(rounds)):
+        for l in range(labels):
+            rivals = np.delete(f + b[:, None], l, axis=0)
+            lack = np.sort(rivals.max(axis=0) - f[l])
+            wins = int(np.ceil((rho_fg if l else rho_bg) * n))
+            # halfway to the next pixel, so that no pixel is tied
+            b[l] = max(0, (lack[wins - 1] + lack[min(wins, n - 1)]) / 2)
+    return b
+
+
+class MILFCNLossLayer(LossLayer):
+    """Multi-class multiple instance learning: every label of the image is right somewhere.
+
+    Source: Pathak, Shelhamer, Long, Darrell: Fully convolutional multi-class multiple instance learning,
+    ICLR workshop 2015 (arXiv 1412.7144).
+
+    i_l  = argmax_i q_i(l)                             the pixel surest of l
+    loss = -(1/|z|) sum_{l in z} log q_{i_l}(l)        nothing is asked of the other pixels
+    """
+
+    def image_loss(self, k, f, diff, bottom):
+        labels = self.present(k, bottom)
+        log_q = log_softmax(finite(f))
+        pixels = log_q[labels].argmax(axis=1)
+        diff[...] = 0
+        for l, i in zip(labels, pixels):                # two labels may have chosen one pixel
+            diff[:, i] += np.exp(log_q[:, i]) / labels.size
+            diff[l, i] -= 1 / labels.size
+        return -log_q[labels, pixels].mean(dtype=np.float64)
+
+
+class MILBaseLossLayer(LossLayer):
+    """Multiple instance learning with a smooth maximum over the pixels.
+
+    Source: Pinheiro, Collobert: From image-level to pixel-level labeling with convolutional networks,
+    CVPR 2015. There an image has one label; here the labels of an image share its mass equally, and
+    background is one of them, as VOC has no images of nothing else.
+
+    s(l) = (1/r) log mean_i exp(r f_i(l))              r = 5: between mean (0) and maximum (inf)
+    P(l) = softmax(s)_l
+    loss = -(1/|z|) sum_{l in z} log P(l)
+
+    Inference weighs every pixel by P: image_level_prior.
+
+    param_str  {"r": 5}
+    """
+
+    defaults = {"r": 5}
+
+    def image_loss(self, k, f, diff, bottom):
+        labels = self.present(k, bottom)
+        r = self.options["r"]
+        s = log_mean_exp(finite(f), r)
+        log_P = log_softmax(s)
+        target = np.zeros(len(f))
+        target[labels] = 1 / labels.size
+        share = np.exp(r * (f - s[:, None])) / f.shape[1]         # ds(l) / df_i(l)
+        diff[...] = (np.exp(log_P) - target)[:, None] * share
+        return -log_P[labels].mean()
+
+
+def log_mean_exp(f, r=5):
+    """(1/r) log mean_i exp(r f_li), float64, for every row l of f (L x n): pools pixels into one score a label."""
+    z = r * np.asarray(f, np.float64)
+    top = z.max(axis=1)
+    return (top + np.log(np.exp(z - top[:, None]).mean(axis=1))) / r
+
+
+def log_softmax(f):
+    """log softmax over axis 0."""
+    f = f - f.max(axis=0)
+    return f - np.log(np.exp(f).sum(axis=0))
+
+
+def image_level_prior(f, r=5):
+    """Scores of the shape of f (L x ...) whose softmax is q_i(l) P(l), normalised: MIL-Base with ILP.
+
+    The net's own belief P that a label is in the image (MILBaseLossLayer) reweighs every pixel's q_i, which
+    quiets labels that no pixel is sure of.
+    """
+    f = np.asarray(f)
+    prior = log_softmax(log_mean_exp(f.reshape(len(f), -1), r))
+    return f + prior.astype(f.dtype).reshape(-1, *[1] * (f.ndim - 1))
