@@ -31,7 +31,7 @@ os.chdir(os.path.dirname(os.path.abspath(__file__)))
 setup(
     name="dual",
     ext_modules=cythonize(
-        Extension("dual", ["dual.pyx"], extra_compile_args=[flag for flag in FLAGS if accepted(flag)]),
+        Extension("dual", ["dual.pyx"], libraries=["m"], extra_compile_args=[flag for flag in FLAGS if accepted(flag)]),
         language_level=3,
     ),
 )
