@@ -136,7 +136,8 @@ def fetch(archive, folder):
 def download(url, part):
     """Download url to the file `part` after the bytes it holds; try again until nothing comes any more."""
     failures = 0
-    with tqdm(unit="B", unit_scale=True, unit_divisor=1024, desc=name_of(Archive(url, None, None))) as bar:
+    with tqdm(unit="B", unit_scale=True, unit_divisor=1024, desc=url.rpartition("/")[2],
+              disable=None) as bar:
         while True:
             before = part.stat().st_size if part.exists() else 0
             try:
@@ -291,8 +292,9 @@ def finish(root, masks, train, val):
                         f"move {masks} away and run again")
     for name, found, need in (("training", len(listed), train), ("validation", len(set(held_out)), val)):
         if found != need:
-            raise UserError(f"{root}: has {found:,} {name} images, need {need:,}; move {root.parent} away and run again")
-    for name in tqdm(listed + held_out, desc="checking sizes", unit="image"):
+            raise UserError(f"{root}: has {found:,} {name} images, need {need:,}; "
+                            f"move {root.parent} away and run again")
+    for name in tqdm(listed + held_out, desc="checking sizes", unit="image", disable=None):
         image, mask = (size_of(root / "JPEGImages" / f"{name}.jpg"), size_of(masks / f"{name}.png"))
         if image != mask:
             raise UserError(f"{masks / name}.png is {mask[0]} x {mask[1]}, its image {image[0]} x {image[1]}; "
@@ -378,7 +380,8 @@ def check_disk(out, wanted, archives, unpacked):
 
 def bar_over(f, what):
     """An open file whose read() moves a progress bar; a context manager."""
-    return tqdm.wrapattr(f, "read", total=os.fstat(f.fileno()).st_size, desc=f"{what} {Path(f.name).name}")
+    return tqdm.wrapattr(f, "read", total=os.fstat(f.fileno()).st_size, desc=f"{what} {Path(f.name).name}",
+                         disable=None)
 
 
 if __name__ == "__main__":
