@@ -88,8 +88,8 @@ def spread(function, tasks, jobs):
         for task in tasks:
             yield function(*task)
         return
-    # spawn: the workers hold neither Caffe nor its threads, and ^C is for the parent alone
-    pool = futures.ProcessPoolExecutor(jobs, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_IGN))
+    # spawn: the workers hold neither Caffe nor its threads
+    pool = futures.ProcessPoolExecutor(jobs, get_context("spawn"), ignore_interrupts)
     running = set()
     try:
         for task in tasks:
@@ -103,6 +103,11 @@ def spread(function, tasks, jobs):
                         "what is finished is kept: run again with fewer --jobs") from None
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def ignore_interrupts():
+    """^C is for the parent, which then ends its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def load_caffe(gpu=None):

@@ -83,7 +83,7 @@ def dense_crf(rgb, scores, preset):
     if scores.ndim != 3 or scores.shape[1:] != rgb.shape[:2] or not scores.size:
         raise ValueError(f"scores must be L x {rgb.shape[0]} x {rgb.shape[1]}, as the image; got {scores.shape}")
     check_preset(preset)
-    energy = (scores.max(axis=0) - scores).astype(np.float32)   # -log-softmax but for a constant, which cancels
+    energy = np.ascontiguousarray(scores.max(axis=0) - scores, np.float32)  # -log-softmax but for a constant, which cancels
     if not np.isfinite(energy).all():
         raise ValueError(f"scores hold {np.count_nonzero(~np.isfinite(scores))} NaN or infinite values")
     labels, height, width = scores.shape
@@ -91,7 +91,7 @@ def dense_crf(rgb, scores, preset):
     crf = dcrf.DenseCRF2D(width, height, labels)
     crf.setUnaryEnergy(energy.reshape(labels, -1))
     crf.addPairwiseGaussian(preset.gaussian_xy, preset.gaussian_weight, dcrf.DIAG_KERNEL, normalization)
-    crf.addPairwiseBilateral(preset.bilateral_xy, preset.bilateral_rgb, np.ascontiguousarray(rgb),
+    crf.addPairwiseBilateral(preset.bilateral_xy, preset.bilateral_rgb, np.require(rgb, None, "CW"),
                              preset.bilateral_weight, dcrf.DIAG_KERNEL, normalization)
     return np.array(crf.inference(preset.iterations), np.float32).reshape(scores.shape)
 
