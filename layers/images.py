@@ -2,7 +2,10 @@
 
 Nothing here needs Caffe. Wrong input raises InputError, whose text is one line.
 """
+import functools
 import os
+import sys
+import traceback
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -17,13 +20,8 @@ MEAN_BGR = (104.00698793, 116.66876762, 122.67891434)   # of ImageNet, as publis
 SUFFIXES = (".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG")
 
 
-class InputError(SystemExit, ValueError):
-    """Something the user gave is wrong; the text is one line that names it and the remedy.
-
-    In Python this is a ValueError like any other. Raised in a layer under `caffe train`, it must not
-    end in a traceback: the binary hands exceptions to PyErr_Print, which for a SystemExit prints the
-    text alone and ends the process with status 1. So it is both.
-    """
+class InputError(ValueError):
+    """Something the user gave is wrong; the text is one line that names it and the remedy."""
 
     def __init__(self, text):
         super().__init__(" ".join(str(text).split()))
@@ -122,3 +120,34 @@ def read_classes(path):
     if not 1 <= len(names) < VOID:
         raise InputError(f"{path}: lists {len(names)} classes besides the background; expected 1 to {VOID - 1}")
     return (VOC_CLASSES[BACKGROUND], *names)
+
+
+class Reporting:
+    """Base, before caffe.Layer, of a layer whose errors show under `caffe train`: an InputError as its one line.
+
+    Debian's `caffe` lets a Python exception through to std::terminate: an abort with a page of C++ addresses, and
+    not a word of the exception. So the outermost Python frame, which has no caller, ends the process itself: with
+    status 2 after an InputError, 1 after anything else. Where Python called Caffe, exceptions pass as usual.
+    """
+
+    def __init_subclass__(cls, **keywords):
+        super().__init_subclass__(**keywords)
+        for name in {"setup", "reshape", "forward", "backward"}.intersection(vars(cls)):
+            setattr(cls, name, _reporting(vars(cls)[name]))
+
+
+def _reporting(method):
+    @functools.wraps(method)
+    def report(*arguments):
+        try:
+            return method(*arguments)
+        except BaseException as error:
+            if sys._getframe().f_back is not None:
+                raise
+            if isinstance(error, InputError):
+                print(error, file=sys.stderr, flush=True)
+                os._exit(2)
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(1)
+    return report

@@ -24,7 +24,7 @@ import xml.etree.ElementTree as ElementTree
 import caffe
 import numpy as np
 
-from images import (BACKGROUND, SUFFIXES, VOC_CLASSES, VOID, ImageError, InputError, fit, read_classes,
+from images import (BACKGROUND, SUFFIXES, VOC_CLASSES, VOID, ImageError, InputError, Reporting, fit, read_classes,
                     read_image, read_mask, score_size, shrink, to_blob)
 
 F_SETPIPE_SZ = 1031     # fcntl has the name from Python 3.10 on
@@ -523,7 +523,7 @@ def read_ahead(samples, start):
         os.waitpid(child, 0)
 
 
-class VOCDataLayer(caffe.Layer):
+class VOCDataLayer(Reporting, caffe.Layer):
     """One image a batch, of any size, with its supervision.
 
     no bottom
