@@ -29,9 +29,9 @@ class EMAdaptLossLayer(LossLayer):
         super().check_options()
         for name in ("rho_fg", "rho_bg"):
             if self.options[name] >= 1:
-                self.fail(f"{name} is a share of the image and must lie between 0 and 1, got {self.options[name]}")
+                self.fail(f"{name} is a share of the image and must be below 1; got {self.options[name]}")
         if self.options["rounds"] != int(self.options["rounds"]):
-            self.fail(f"rounds must be a whole number, got {self.options['rounds']}")
+            self.fail(f"rounds must be a whole number; got {self.options['rounds']}")
 
     def image_loss(self, k, f, diff, bottom):
         labels = self.present(k, bottom)

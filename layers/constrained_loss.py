@@ -8,8 +8,10 @@
       }
     }
 """
+import functools
 import inspect
 import json
+import math
 import sys
 import time
 
@@ -18,10 +20,10 @@ import numpy as np
 
 import dual
 from constraints import BACKGROUND, VOID, Constraints, box_constraints, mask_constraints, size_constraints, tag_constraints
-from images import InputError
+from images import InputError, Reporting
 
 
-class LossLayer(caffe.Layer):
+class LossLayer(Reporting, caffe.Layer):
     """Mean over the images of a batch of a loss that one image defines; the loss weight; the checks.
 
     bottom[0]  scores  N x L x H x W
@@ -81,7 +83,7 @@ class LossLayer(caffe.Layer):
             self.fail(f"takes bottoms {', '.join(self.inputs)} and one top; got {bottoms} and {tops}")
 
     def reshape(self, bottom, top):
-        shapes = [tuple(bottom[i].shape) for i in range(len(bottom))]
+        shapes = [bottom[i].data.shape for i in range(len(bottom))]
         if shapes == self.shapes:                       # Caffe asks before every forward pass
             return
         if len(shapes[0]) != 4 or not np.prod(shapes[0]):
@@ -109,7 +111,7 @@ class LossLayer(caffe.Layer):
                 raise
             except ValueError as error:                 # what solver and constraints refuse
                 self.fail(f"{error} ({self.where(k)})")
-            if not np.isfinite(loss):
+            if not math.isfinite(loss):
                 self.fail(f"the loss is {loss} ({self.where(k)})")
             total += loss
         top[0].data[...] = total / images * self.scale
@@ -122,18 +124,9 @@ class LossLayer(caffe.Layer):
             if propagate_down[i]:                       # force_backward: the loss has no slope in the tags
                 bottom[i].diff[...] = 0
 
-    def flags(self, k, bottom, name):
-        """(L,) bool, the 0/1 entries of image k in the bottom of that name."""
-        values = bottom[self.inputs.index(name)].data[k].ravel()
-        on = values == 1
-        wrong = values[~on & (values != 0)]
-        if wrong.size:
-            raise ValueError(f"{name} must be 0 or 1; got {wrong[0]:g}")
-        return on
-
     def present(self, k, bottom):
         """The labels of image k, background first."""
-        tags = self.flags(k, bottom, "tags")
+        tags = flags("tags", bottom[1].data[k])
         tags[BACKGROUND] = True
         return np.flatnonzero(tags)
 
@@ -142,6 +135,15 @@ class LossLayer(caffe.Layer):
 
     def fail(self, problem):
         raise InputError(f"{type(self).__name__}: {problem}")
+
+
+def flags(name, values):
+    """Entries that are 0 or 1, as (L,) bool."""
+    on = values.ravel() == 1
+    wrong = values.ravel()[~on & (values.ravel() != 0)]
+    if wrong.size:
+        raise ValueError(f"{name} must be 0 or 1; got {wrong[0]:g}")
+    return on
 
 
 def finite(f):
@@ -208,6 +210,7 @@ class ConstrainedLossLayer(LossLayer):
             self.fail(f"normalize must be true or false; got {self.options['normalize']!r}")
         self.bounds = {name: self.number(name, None) for name in keywords if name in self.options}
         self.solver = {name: self.options[name] for name in ("hardness", "method", "tol")}
+        self.of_bits = self.make_of_bits()
         self.counts = {"infeasible": 0, "stalled": 0}
         try:
             dual.maximize(np.zeros((2, 2), np.float32), self.constraints(*trial, **self.bounds), **self.solver)
@@ -267,11 +270,19 @@ class ConstrainedLossLayer(LossLayer):
             boxes = bottom[1].data[k]
             c = self.constraints(boxes[boxes[:, 0] != -1], (height, width), labels, **self.bounds)
         else:
-            flags = [self.flags(k, bottom, name) for name in self.inputs if name in ("tags", "sizes")]
-            c = self.constraints(*flags, **self.bounds)
+            bits = range(1, 3 if "sizes" in self.inputs else 2)
+            c = self.of_bits(*[bottom[i].data[k].tobytes() for i in bits])
         if "labels" in self.inputs:
             c = self.with_mask(c, mask_constraints(bottom[-1].data[k], labels))
         return c
+
+    def make_of_bits(self):
+        """Constraints from the bytes of tags (and sizes): images repeat them, so the last ones are kept."""
+        @functools.lru_cache(maxsize=1000)
+        def of_bits(*blobs):
+            return self.constraints(*[flags(name, np.frombuffer(blob, np.float32))
+                                      for name, blob in zip(self.inputs[1:], blobs)], **self.bounds)
+        return of_bits
 
     def with_mask(self, c, mask):
         """c and the known pixels, those where mask (no rows) allows one label; the class says what wins."""
