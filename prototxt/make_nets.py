@@ -66,6 +66,11 @@ def relu(blob):
     return layer(blob.replace("conv", "relu").replace("fc", "relu"), "ReLU", [blob], [blob])
 
 
+def scale(bottom, factor, why):
+    """`scaled`: the blob with a standard deviation of 1, for layers that start random."""
+    return layer("scale", "Power", [bottom], ["scaled"], f"power_param {{ scale: {factor} }}      # {why}")
+
+
 def dropout(blob):
     return layer(blob.replace("fc", "drop"), "Dropout", [blob], [blob], "dropout_param { dropout_ratio: 0.5 }")
 
@@ -119,7 +124,7 @@ def classifier(labels=LABELS, stride=8):
 
 def head(bottom, labels=LABELS, outputs=256, dilation=2):
     """A small classifier on frozen conv5_3 features. No layer bears a name that VGG-16's weights would fill."""
-    text = layer("scale", "Power", [bottom], ["scaled"], "power_param { scale: 0.8 }     # conv5_3's standard deviation is 1.25")
+    text = scale(bottom, 0.8, "the standard deviation of conv5_3 is 1.25")
     text += conv("fc6_head", "scaled", outputs, kernel=3, pad=dilation, dilation=dilation) + relu("fc6_head") + dropout("fc6_head")
     text += conv("fc7_head", "fc6_head", outputs, kernel=1) + relu("fc7_head") + dropout("fc7_head")
     return text + score("fc8_head", "fc7_head", labels)
@@ -127,7 +132,8 @@ def head(bottom, labels=LABELS, outputs=256, dilation=2):
 
 def demo_net(labels=DEMO_LABELS):
     """Small enough to train in a minute on one core: stride 4, sees 50 pixels, no dropout."""
-    text = conv("conv1", "data", 16, kernel=5, pad=2) + relu("conv1") + pool("pool1", "conv1", stride=2)
+    text = scale("data", 0.015625, "the standard deviation of pixels is about 64")
+    text += conv("conv1", "scaled", 16, kernel=5, pad=2) + relu("conv1") + pool("pool1", "conv1", stride=2)
     text += conv("conv2", "pool1", 32, kernel=3, pad=1) + relu("conv2") + pool("pool2", "conv2", stride=2)
     text += conv("conv3", "pool2", 48, kernel=3, pad=1) + relu("conv3")
     text += conv("conv4", "conv3", 48, kernel=3, pad=2, dilation=2) + relu("conv4")

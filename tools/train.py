@@ -131,6 +131,14 @@ def open_samples(net):
     return None
 
 
+def find_caffe():
+    own = os.environ.get("CAFFE") or ROOT / ".caffe/bin/caffe"
+    found = shutil.which(own) or shutil.which("caffe")
+    if not found:
+        raise UserError(f"{own}: no such program; `make` brings Caffe")
+    return found
+
+
 class Training:
     """One run of `caffe train`: its log, its progress, its end."""
 
@@ -145,8 +153,7 @@ class Training:
     def run(self, options, gpu):
         """Run Caffe to its end. True if it was stopped by a signal."""
         solver_file = Path(f"{self.solver.snapshot_prefix}.solver.prototxt")
-        caffe = shutil.which("caffe") or str(ROOT / ".caffe/bin/caffe")
-        command = [caffe, "train", "-solver", str(solver_file), *options, *(["-gpu", str(gpu)] if gpu is not None else [])]
+        command = [find_caffe(), "train", "-solver", str(solver_file), *options, *(["-gpu", str(gpu)] if gpu is not None else [])]
         environment = dict(os.environ, GLOG_logtostderr="1", GLOG_minloglevel="0",
                            CCNN_START_ITERATION=str(self.start * max(1, self.solver.iter_size)))
         written = type(self.solver)()
