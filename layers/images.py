@@ -63,7 +63,8 @@ def _open(path):
     try:
         with Image.open(path) as image:
             image.load()
-            return ImageOps.exif_transpose(image)
+            ImageOps.exif_transpose(image, in_place=True)
+            return image
     except UnidentifiedImageError:
         raise ImageError(f"{path}: is not an image that can be read") from None
     except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:

