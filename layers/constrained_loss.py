@@ -197,7 +197,7 @@ class ConstrainedLossLayer(LossLayer):
     def check_options(self):
         """Wrong settings fail here, not at iteration 1."""
         supervision = self.options["supervision"]
-        if supervision not in SUPERVISION:
+        if not isinstance(supervision, str) or supervision not in SUPERVISION:
             self.fail(f"supervision must be one of {', '.join(SUPERVISION)}; got {supervision!r}")
         self.constraints, names, trial = SUPERVISION[supervision]
         self.inputs = ("scores", *names)
@@ -209,7 +209,7 @@ class ConstrainedLossLayer(LossLayer):
         if not isinstance(self.options["normalize"], bool):
             self.fail(f"normalize must be true or false; got {self.options['normalize']!r}")
         self.bounds = {name: self.number(name, None) for name in keywords if name in self.options}
-        self.solver = {name: self.options[name] for name in ("hardness", "method", "tol")}
+        self.solver = {"hardness": self.options["hardness"], "tol": self.options["tol"], "method": str(self.options["method"])}
         self.of_bits = self.make_of_bits()
         self.counts = {"infeasible": 0, "stalled": 0}
         try:
