@@ -10,10 +10,10 @@ from images import VOC_CLASSES, VOID, palette
 def make_voc(folder, images=4, size=(64, 48), classes=VOC_CLASSES, seed=0):
     """Write `images` images of `size` (width, height) in VOC's layout into `folder`; return it as a Path.
 
-    Image i (named 2007_00000i) shows a large ellipse of class 1 + i (cyclically; about a quarter of the image) and, for odd i, a
-    small square of the class after it (below 10 %), each in a colour of its class, over noise, with a void
-    border one pixel wide. Written: JPEGImages, SegmentationClass, Annotations, and the splits train, train_aug and
-    val, each of all the images.
+    Image i (named 2007_00000i) shows a large ellipse of class 1 + i (cyclically; about a quarter of the image)
+    and, for odd i, a small square of the class after it (below 10 %), each in a colour of its class, over noise,
+    with a void border one pixel wide. Written: JPEGImages, SegmentationClass, Annotations, and the splits train,
+    train_aug and val, each of all the images.
     """
     root = Path(folder)
     for name in ("JPEGImages", "SegmentationClass", "Annotations", "ImageSets/Segmentation"):
@@ -28,7 +28,8 @@ def make_voc(folder, images=4, size=(64, 48), classes=VOC_CLASSES, seed=0):
         # 1. where the objects are: centre and half extent, large in the left two thirds, small on the right
         objects = [(1 + i % foreground, 0.36 * width, rng.uniform(0.4, 0.6) * height, 0.28 * width, 0.28 * height)]
         if i % 2:
-            objects.append((1 + (i + 1) % foreground, 0.85 * width, rng.uniform(0.3, 0.7) * height, 0.08 * width, 0.1 * height))
+            cy = rng.uniform(0.3, 0.7) * height
+            objects.append((1 + (i + 1) % foreground, 0.85 * width, cy, 0.08 * width, 0.1 * height))
         # 2. image, mask and boxes
         rgb = np.clip(rng.normal(110, 30, (height, width, 3)), 0, 255)
         mask = np.zeros((height, width), np.uint8)

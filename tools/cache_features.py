@@ -5,10 +5,11 @@
     tools/cache_features.py photos/ --out data/photo_features           # every image of a folder of your own
     caffe train -solver solvers/head_tags.prototxt                      # trains on data/features
 
-The convolutions conv1_1 .. conv5_3 (prototxt/trunk.prototxt) stay as ImageNet made them: the frozen-trunk recipe. Each image,
-reduced to a long side of --size pixels, becomes one file ID.npy: float16, 512 channels x rows x columns, a cell every 8 pixels
-(321 pixels: 41 cells). Number of images, disk space and time are stated before the work begins; it may be stopped at any time and run
-again, and continues where it was. Mirrored images are not stored: training flips the features, which is nearly the same.
+The convolutions conv1_1 .. conv5_3 (prototxt/trunk.prototxt) stay as ImageNet made them: the frozen-trunk recipe.
+Each image, reduced to a long side of --size pixels, becomes one file ID.npy: float16, 512 channels x rows x columns,
+a cell every 8 pixels (321 pixels: 41 cells). The number of images, the disk space and the time are stated before the
+work begins. It may be stopped at any time; run again, it continues where it was. Mirrored images are not stored:
+training flips the features instead, which is nearly the same.
 """
 import contextlib
 import hashlib
@@ -37,17 +38,19 @@ def parse_args(argv):
     parser.add_argument("root", nargs="?", default="data/VOCdevkit/VOC2012",
                         help="VOC folder, or a folder of images (default %(default)s)")
     parser.add_argument("--split", action="append", metavar="NAME",
-                        help="list of images: train, val, train_aug, or the path of a file with one id a line; may be repeated "
-                             "(default: train in a VOC folder, every image in any other)")
+                        help="list of images: train, val, train_aug, or the path of a file with one id a line; may "
+                             "be repeated (default: train in a VOC folder, every image in any other)")
     parser.add_argument("--out", type=Path, default=Path("data/features"), metavar="DIR",
                         help="where the features go (default %(default)s)")
     parser.add_argument("--weights", default="data/vgg16_conv.caffemodel", metavar="FILE",
-                        help="a caffemodel with conv1_1 .. conv5_3 (default %(default)s; tools/init_weights.py gets it)")
+                        help="a caffemodel with conv1_1 .. conv5_3 (default %(default)s, which tools/init_weights.py "
+                             "makes)")
     parser.add_argument("--size", type=int, default=321, metavar="PIXELS",
                         help="long side to which images are reduced; 225 halves time and space, masks get coarser "
                              "(default %(default)s)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N",
-                        help="images computed at the same time, one core and about 0.5 GB of memory each (default: all %(default)s cores)")
+                        help="images computed at the same time, each on one core and with about 1 GB of memory "
+                             "(default: all %(default)s cores)")
     parser.add_argument("--gpu", type=int, metavar="N", help="compute on this GPU instead, with a Caffe that has one")
     args = parser.parse_args(argv)
     if args.size < 16:
@@ -81,7 +84,8 @@ def main(argv=None):
     print(f"{len(files)} images, {len(files) - len(todo) - len(broken)} done already; {len(todo)} to do take "
           f"{need / 1e9:.2f} GB in {args.out} ({free / 1e9:.1f} GB free)", flush=True)
     if need > free:
-        raise UserError(f"{args.out}: {need / 1e9:.2f} GB needed, {free / 1e9:.2f} GB free; use a smaller --size or another --out")
+        raise UserError(f"{args.out}: {need / 1e9:.2f} GB needed, {free / 1e9:.2f} GB free; use a smaller --size or "
+                        "another --out")
 
     # 2. do it
     if todo:
@@ -183,7 +187,8 @@ def compute(net, files, args):
                 broken[id] = value
             else:
                 if bar.n == 0:
-                    bar.write(f"{seconds:.2f} s an image, {jobs} at a time: about {duration(seconds * len(files) / jobs)}")
+                    total = duration(seconds * len(files) / jobs)
+                    bar.write(f"{seconds:.2f} s an image, {jobs} at a time: about {total} in all")
                 with cli.whole_file(args.out / f"{id}.npy") as part, open(part, "wb") as file:
                     np.save(file, value)
                     file.flush()
@@ -204,7 +209,10 @@ def call(item):
 
 
 def duration(seconds):
-    return f"{seconds / 3600:.1f} h" if seconds > 5400 else f"{seconds / 60:.0f} min" if seconds > 90 else f"{seconds:.0f} s"
+    for unit, length in (("h", 3600), ("min", 60)):
+        if seconds > 1.5 * length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 if __name__ == "__main__":
