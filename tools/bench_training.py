@@ -1,0 +1,241 @@
+#!/usr/bin/env python3
+"""Time what the loss layers and the data layers cost in training, on the CPU.
+
+    tools/bench_training.py                # three tables, two to three minutes on two cores
+    tools/bench_training.py --quick        # a few repetitions and no VGG-16: does it run?
+    tools/bench_training.py --out docs/    # also write docs/bench_training.md
+
+1. every loss layer, forward + backward of one image at 63 x 63 x 21, against one plain NumPy softmax of the same blob
+2. one iteration of VGG-16 8s at 321 x 321: the share of the loss layer and of the data layer
+3. the frozen-trunk recipe: iterations per second, and the same shares
+
+No data set is needed: images are drawn, weights and features are random.
+"""
+import json
+import os
+import platform
+import tempfile
+import time
+from pathlib import Path
+
+import cli
+import numpy as np
+from images import VOC_CLASSES, palette
+from PIL import Image
+from scipy import ndimage
+from tqdm import tqdm
+
+ROOT = Path(__file__).resolve().parent.parent
+LABELS = len(VOC_CLASSES)
+SIDE = 63
+LIMIT = 1.5                 # softmaxes that the constrained loss may cost, from tags
+DATA_LIMIT = 0.02           # of a VGG-16 iteration, for reading and decoding
+
+CCNN = "constrained_loss", "ConstrainedLossLayer"
+LOSSES = {                  # layer, its param_str, its bottoms after the scores
+    "CCNN, tags": (CCNN, {"supervision": "tags"}, ["tags"]),
+    "CCNN, tags, with diagnostics": (CCNN, {"supervision": "tags"}, ["tags"]),
+    "CCNN, size": (CCNN, {"supervision": "size"}, ["tags", "sizes"]),
+    "CCNN, boxes": (CCNN, {"supervision": "boxes"}, ["boxes"]),
+    "CCNN, tags and mask": (CCNN, {"supervision": "tags"}, ["tags", "labels"]),
+    "EM-Adapt": (("baseline_losses", "EMAdaptLossLayer"), {}, ["tags"]),
+    "MIL-FCN": (("baseline_losses", "MILFCNLossLayer"), {}, ["tags"]),
+    "MIL-Base": (("baseline_losses", "MILBaseLossLayer"), {}, ["tags"]),
+}
+
+
+# --- 1. loss layers ------------------------------------------------------------------------------------------------
+
+def image(rng):
+    """{blob: array} of one image: smooth random scores of standard deviation 0.1 to 5, one to five tags."""
+    scores = ndimage.gaussian_filter(rng.normal(size=(1, LABELS, SIDE, SIDE)), (0, 0, 4, 4))
+    scores *= rng.choice([0.1, 0.5, 1, 2, 5]) / scores.std()
+    tags, sizes = np.zeros((2, 1, LABELS))
+    shown = rng.choice(np.arange(1, LABELS), rng.integers(1, 6), replace=False)
+    tags[0, 0] = tags[0, shown] = 1
+    sizes[0, shown[:2]] = 1
+    boxes, labels = np.full((1, len(shown), 5), -1.0), np.zeros((1, 1, SIDE, SIDE))
+    for j, label in enumerate(shown):
+        (y0, x0), (height, width) = rng.integers(0, SIDE // 2, 2), rng.integers(4, SIDE // 2, 2)
+        boxes[0, j] = label, y0, x0, y0 + height, x0 + width
+        labels[0, 0, y0:y0 + height, x0:x0 + width] = label
+    return dict(scores=scores, tags=tags, sizes=sizes, boxes=boxes, labels=labels)
+
+
+def softmax(f):
+    """Over axis 1, as one writes it."""
+    e = np.exp(f - f.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+def loss_net(caffe, folder, layer, settings, bottoms, diagnostics):
+    dims = {"scores": (1, LABELS, SIDE, SIDE), "tags": (1, LABELS), "sizes": (1, LABELS), "boxes": (1, 1, 5), "labels": (1, 1, SIDE, SIDE)}
+    text = "force_backward: true\n"
+    for name in ["scores", *bottoms]:
+        shape = " ".join(f"dim: {d}" for d in dims[name])
+        text += f'layer {{ name: "{name}" type: "Input" top: "{name}" input_param {{ shape {{ {shape} }} }} }}\n'
+    blobs = " ".join(f'bottom: "{b}"' for b in ["scores", *bottoms]) + ' top: "loss"' + ' top: "diagnostics"' * diagnostics
+    text += (f'layer {{ name: "loss" type: "Python" {blobs} loss_weight: 1 {"loss_weight: 0" * diagnostics} '
+             f"python_param {{ module: \"{layer[0]}\" layer: \"{layer[1]}\" param_str: '{json.dumps(settings)}' }} }}")
+    path = Path(folder) / "loss.prototxt"
+    path.write_text(text)
+    return caffe.Net(str(path), caffe.TRAIN)
+
+
+def clock(function, *arguments):
+    """CPU seconds of this thread: other programs do not count."""
+    start = time.thread_time()
+    function(*arguments)
+    return time.thread_time() - start
+
+
+def loss_table(caffe, folder, images, turns):
+    """Markdown lines; every image is taken by every layer and by the softmax in turn, so that noise hits all alike."""
+    rng = np.random.default_rng(1)
+    problems = [image(rng) for _ in range(images)]
+    lines = ["| loss layer, forward + backward | median us | p95 us | softmaxes (median) | limit |", "|---|---|---|---|---|"]
+    for name, (layer, settings, bottoms) in LOSSES.items():
+        net = loss_net(caffe, folder, layer, settings, bottoms, "diagnostics" in name)
+        last = len(net.layers) - 1
+        own, plain = np.zeros((2, images, turns))
+        for k, problem in enumerate(tqdm(problems, desc=name, unit="image", leave=False)):
+            for blob in ["scores", *bottoms]:
+                net.blobs[blob].reshape(*problem[blob].shape)
+                net.blobs[blob].data[...] = problem[blob]
+            f = net.blobs["scores"].data
+            net.forward()
+            for turn in range(turns):       # the layer alone: forward() also looks names up, for Python's sake
+                plain[k, turn] = clock(softmax, f)
+                own[k, turn] = clock(net._forward, last, last) + clock(net._backward, last, last)
+        own, plain = np.median(own, axis=1), np.median(plain, axis=1)
+        ratio = np.median(own / plain)
+        limit = f"{LIMIT}: {'met' if ratio <= LIMIT else 'NOT MET'}" if name == "CCNN, tags" else ""
+        lines.append(f"| {name} | {1e6 * np.median(own):.0f} | {1e6 * np.percentile(own, 95):.0f} | {ratio:.2f} | {limit} |")
+    lines.append(f"| one plain NumPy softmax | {1e6 * np.median(plain):.0f} | {1e6 * np.percentile(plain, 95):.0f} | 1 | |")
+    return lines
+
+
+# --- 2. and 3. whole iterations ---------------------------------------------------------------------------------------
+
+def draw_voc(root, size, images):
+    """A VOC folder of smooth noise with rectangles of random classes."""
+    rng = np.random.default_rng(2)
+    for name in ("JPEGImages", "SegmentationClass", "ImageSets/Segmentation"):
+        (root / name).mkdir(parents=True)
+    ids = [f"{k:06d}" for k in range(images)]
+    for id in ids:
+        rgb = ndimage.gaussian_filter(rng.normal(size=(*size, 3)), (2, 2, 0))
+        Image.fromarray(np.uint8(np.clip(128 + 300 * rgb, 0, 255))).save(root / f"JPEGImages/{id}.jpg", quality=90)
+        mask = np.zeros(size, np.uint8)
+        for label in rng.choice(np.arange(1, LABELS), 2, replace=False):
+            y, x = rng.integers(0, np.array(size) // 2)
+            mask[y:y + size[0] // 2, x:x + size[1] // 2] = label
+        png = Image.fromarray(mask)
+        png.putpalette(palette())
+        png.save(root / f"SegmentationClass/{id}.png")
+    for split in ("train", "train_aug"):
+        (root / f"ImageSets/Segmentation/{split}.txt").write_text("\n".join(ids) + "\n")
+    return ids
+
+
+def make_solver(caffe, folder, name, settings):
+    """The solver of that name on drawn data: (solver, images a step, settings of the data layer)."""
+    from caffe.proto import caffe_pb2
+    from google.protobuf import text_format
+    solver, net = caffe_pb2.SolverParameter(), caffe_pb2.NetParameter()
+    text_format.Merge((ROOT / f"solvers/{name}.prototxt").read_text(), solver)
+    text_format.Merge((ROOT / solver.net).read_text(), net)
+    data = net.layer[0].python_param
+    data.param_str = json.dumps({**json.loads(data.param_str), **settings})
+    solver.net, solver.snapshot, solver.display, solver.snapshot_prefix = str(folder / "net.prototxt"), 0, 0, str(folder / "snapshot")
+    (folder / "net.prototxt").write_text(str(net))
+    (folder / "solver.prototxt").write_text(str(solver))
+    return caffe.get_solver(str(folder / "solver.prototxt")), max(1, solver.iter_size), data.param_str
+
+
+class Stopwatch:
+    """Adds up the seconds spent in a layer class's methods."""
+
+    def __init__(self, layer):
+        self.seconds = 0.0
+        for name in ("reshape", "forward", "backward"):
+            setattr(layer, name, self.timed(getattr(layer, name)))
+
+    def timed(self, method):
+        def run(*arguments):
+            start = time.perf_counter()
+            method(*arguments)
+            self.seconds += time.perf_counter() - start
+        return run
+
+
+def iteration_table(caffe, folder, name, settings, steps, watches, reader):
+    """Markdown lines: seconds of a training step and the shares in it; and images a second."""
+    solver, images, data = make_solver(caffe, folder, name, settings)
+    solver.step(1)                          # memory is allocated in the first
+    for watch in watches.values():
+        watch.seconds = 0.0
+    start = time.perf_counter()
+    for _ in tqdm(range(steps), desc=name, unit="step", leave=False):
+        solver.step(1)
+    seconds = (time.perf_counter() - start) / steps
+    samples = reader(data)
+    decode = np.median([clock(samples.__getitem__, t) for t in range(len(samples))]) * images
+    lines = [f"| {name} | seconds | share |", "|---|---|---|", f"| one iteration ({images} image{'s' * (images > 1)}) | {seconds:.3g} | |"]
+    lines += [f"| {what} | {watch.seconds / steps:.2g} | {watch.seconds / steps / seconds:.3%} |" for what, watch in watches.items()]
+    lines += [f"| reading and decoding, in the data layer's own process | {decode:.2g} | {decode / seconds:.3%} |"]
+    return lines, seconds, images, max(decode, watches["data layer"].seconds / steps) / seconds
+
+
+def machine():
+    try:
+        cpu = next(line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name"))
+    except (OSError, StopIteration):
+        cpu = platform.machine()
+    busy = os.getloadavg()[0]
+    return f"{cpu}, {os.cpu_count()} cores, load {busy:.1f} before the start; NumPy {np.__version__}"
+
+
+def main(argv=None):
+    parser = cli.parser(__doc__)
+    parser.add_argument("--quick", action="store_true", help="a few repetitions, no VGG-16")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write bench_training.md there")
+    args = parser.parse_args(argv)
+    report = ["# Training, measured", "", "`tools/bench_training.py --out docs/`" + " --quick" * args.quick, "", machine(), ""]
+    caffe = cli.load_caffe()
+
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        report += [f"One image, {SIDE} x {SIDE} x {LABELS}, float32; CPU time of the thread:", ""]
+        report += [*loss_table(caffe, folder, *((4, 5) if args.quick else (40, 15))), ""]
+
+        import constrained_loss
+        import voc_data
+        watches = {"loss layer": Stopwatch(constrained_loss.ConstrainedLossLayer), "data layer": Stopwatch(voc_data.VOCDataLayer)}
+        if not args.quick:
+            draw_voc(folder / "square", (321, 321), 8)
+            lines, _, _, share = iteration_table(caffe, folder, "ccnn_tags", {"root": str(folder / "square")}, 2, watches,
+                                                 voc_data.VOCDataLayer.Samples)
+            report += ["VGG-16 8s, 321 x 321 (`solvers/ccnn_tags.prototxt`), wall time:", "", *lines, "",
+                       f"Limit for reading and decoding: {DATA_LIMIT:.0%}, {'met' if share <= DATA_LIMIT else 'NOT MET'}.", ""]
+
+        ids = draw_voc(folder / "voc", (241, 321), 16)
+        (folder / "features").mkdir()
+        (folder / "features/index.json").write_text(json.dumps({"size": 321}))
+        rng = np.random.default_rng(3)
+        for id in ids:
+            np.save(folder / f"features/{id}.npy", np.maximum(rng.normal(0, 2, (512, 31, 41)), 0).astype(np.float16))
+        lines, seconds, images, _ = iteration_table(
+            caffe, folder, "head_size", {"root": str(folder / "voc"), "features": str(folder / "features")},
+            2 if args.quick else 10, watches, voc_data.FeatureDataLayer.Samples)
+        report += ["Frozen-trunk recipe, features of 321 x 241 images (`solvers/head_size.prototxt`), wall time:", "", *lines, "",
+                   f"{1 / seconds:.2f} iterations a second, {images / seconds:.1f} images a second.", ""]
+    text = "\n".join(report)
+    if args.out:
+        with cli.whole_file(args.out / "bench_training.md") as path:
+            path.write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    cli.run(main)
