@@ -148,7 +148,9 @@ def load_net(prototxt, weights, gpu=None, shape=None):
         with open(path, "rb"):          # a missing or unreadable file is an OSError that names it
             pass
     caffe = load_caffe(gpu)
-    stored = [stored_layers(path) for path in weights]
+    # what its filler defines needs no weights: bilinear upsampling
+    given = {layer.name for layer in read_net(prototxt).layer
+             if layer.convolution_param.weight_filler.type == "bilinear"}.union(*map(stored_layers, weights))
 
     def load():
         net = caffe.Net(str(prototxt), caffe.TEST)
@@ -158,8 +160,7 @@ def load_net(prototxt, weights, gpu=None, shape=None):
 
     def rehearsal():
         net = load()
-        fixed = fixed_layers(prototxt)
-        missing = [name for name in net.params if name not in fixed.union(*stored)]
+        missing = [name for name in net.params if name not in given]
         if missing:
             raise ValueError(f"no weights for {', '.join(missing)} in {' or '.join(map(str, weights))}")
         for name, blobs in net.params.items():
@@ -192,12 +193,14 @@ def stored_layers(path):
     return names
 
 
-def fixed_layers(prototxt):
-    """The names of the layers that need no weights: bilinear upsampling, which its filler defines."""
+def read_net(prototxt):
+    """A net's description: caffe.proto's NetParameter."""
     from caffe.proto import caffe_pb2
     from google.protobuf import text_format
-    net = text_format.Parse(Path(prototxt).read_text(), caffe_pb2.NetParameter())
-    return {layer.name for layer in net.layer if layer.convolution_param.weight_filler.type == "bilinear"}
+    try:
+        return text_format.Parse(Path(prototxt).read_text(encoding="utf-8"), caffe_pb2.NetParameter())
+    except (text_format.ParseError, ValueError) as e:       # ValueError: bytes that are no text
+        raise UserError(f"{prototxt}: not a net: line {e}") from None
 
 
 def rehearse(action):

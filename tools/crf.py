@@ -25,16 +25,16 @@ from collections import namedtuple
 from pathlib import Path
 
 import cli
-from cli import UserError
-
 import numpy as np
 import pydensecrf.densecrf as dcrf
+from cli import UserError
 from images import VOID, InputError, palette, read_image, shrink
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 from tqdm import tqdm
 
 LONG_SIDE = 500         # pixels: the size that the presets' distances are made for
+STRIP = 1 << 22         # scores that are enlarged at a time: 16 MB
 
 Preset = namedtuple("Preset", "gaussian_xy gaussian_weight bilateral_xy bilateral_rgb bilateral_weight iterations "
                               "normalization", defaults=("after",))
@@ -57,7 +57,7 @@ def load_preset(name):
         values = json.loads(Path(name).read_text())["preset"]
         return check_preset(Preset(**values))
     except (ValueError, KeyError, TypeError) as e:
-        raise UserError(f"{name}: not a CRF preset: {e}; make one with tools/tune_crf.py") from None
+        raise UserError(f"{name}: not a finished CRF preset ({type(e).__name__}: {e}); make one with tools/tune_crf.py") from None
 
 
 def check_preset(preset):
@@ -117,7 +117,7 @@ def sample(values, y, x):
 
 def label_map(values, y, x):
     """argmax over labels of sample(values, y, x), uint8; in strips of rows: L x 20 megapixels fit nowhere."""
-    strip = max(1, (1 << 24) // (values.shape[0] * len(x)))
+    strip = max(1, STRIP // (values.shape[0] * len(x)))
     return np.concatenate([sample(values, y[k:k + strip], x).argmax(axis=0).astype(np.uint8)
                            for k in range(0, len(y), strip)])
 
@@ -218,18 +218,22 @@ def pair_with_images(sources, folder):
     return [(path, images[path.stem]) for path in files]
 
 
-def refine(source, photograph, mask, preset, settings):
+def refine(source, photograph, preset):
+    """The labels that the CRF makes of a file of probabilities, at the photograph's size; without preset, their argmax."""
+    p, rgb = read_probabilities(source), read_image(photograph)
+    small = shrink(rgb, LONG_SIDE)
+    (height, width), (h, w), (rows, columns) = rgb.shape[:2], small.shape[:2], p.shape[1:]
+    if abs(rows * width - columns * height) > max(height, width):       # more than a pixel of rounding
+        raise UserError(f"{source}: {rows} x {columns} is not the shape of {photograph}, {height} x {width}")
+    scores = sample(log_probabilities(p), positions(h, rows), positions(w, columns))
+    q = dense_crf(small, scores, preset) if preset else scores
+    return label_map(q, positions(height, h), positions(width, w))
+
+
+def refine_file(source, photograph, mask, preset, settings):
     """Write one mask; return None, or one line on why there is none."""
     try:
-        p = read_probabilities(source)
-        rgb = read_image(photograph)
-        height, width = rgb.shape[:2]
-        small = shrink(rgb, LONG_SIDE)
-        h, w = small.shape[:2]
-        if abs(np.log(p.shape[1] * w / (p.shape[2] * h))) > 0.1:
-            raise UserError(f"{source}: {p.shape[1]} x {p.shape[2]} is not the shape of {photograph}, {height} x {width}")
-        q = dense_crf(small, sample(log_probabilities(p), positions(h, p.shape[1]), positions(w, p.shape[2])), preset)
-        save_mask(mask, label_map(q, positions(height, h), positions(width, w)), settings)
+        save_mask(mask, refine(source, photograph, preset), settings)
     except (UserError, InputError) as e:
         return str(e)
 
@@ -249,8 +253,8 @@ def main(argv=None):
     photographs = dict(pair_with_images(args.probabilities, args.images))
     todo = unfinished([(path, args.out / f"{path.stem}.png") for path in photographs], settings, args.force)
     tasks = ((path, photographs[path], mask, preset, settings) for path, mask in todo)
-    failures = [failure for failure in tqdm(cli.spread(refine, tasks, args.jobs), total=len(todo), unit="image",
-                                            disable=None) if failure]
+    results = tqdm(cli.spread(refine_file, tasks, args.jobs), total=len(todo), unit="image", disable=None)
+    failures = [failure for failure in results if failure]
     return report(failures, len(todo) - len(failures), args.out)
 
 

@@ -26,9 +26,8 @@ from collections import namedtuple
 from pathlib import Path
 
 import cli
-from cli import UserError
-
 import numpy as np
+from cli import UserError
 from crf import (LONG_SIDE, PRESETS, dense_crf, label_map, load_preset, positions, report, sample, save_mask,
                  unfinished)
 from images import BACKGROUND, VOC_CLASSES, InputError, palette, read_classes, read_image, shrink, to_blob
@@ -93,7 +92,7 @@ def main(argv=None):
 def parse_args(argv):
     parser = cli.parser(__doc__)
     add = parser.add_argument
-    add("photographs", nargs="+", help="files, folders or quoted patterns; any format that Pillow reads")
+    add("photographs", nargs="*", help="files, folders or quoted patterns; any format that Pillow reads")
     add("--out", type=Path, required=True, metavar="DIR", help="where the masks go")
     add("--crf", nargs="?", const="authors", metavar="PRESET",
         help=f"sharpen with a dense CRF: {', '.join(PRESETS)}, or a file of tools/tune_crf.py (default: authors)")
@@ -115,6 +114,12 @@ def parse_args(argv):
     add("--gpu", type=int, metavar="ID", help="run the net on this GPU (default: on the CPU)")
     add("--force", action="store_true", help="make masks again, and replace files made otherwise")
     args = parser.parse_args(argv)
+    if args.crf and args.crf not in PRESETS and not args.crf.endswith(".json") and \
+            (Path(args.crf).exists() or glob.has_magic(args.crf)):      # `--crf cat.jpg`: a photograph, no preset
+        args.photographs.insert(0, args.crf)
+        args.crf = "authors"
+    if not args.photographs:
+        parser.error("give photographs: files, folders or patterns")
     if args.size and not 32 <= args.size <= 2000:
         parser.error(f"--size must be 32..2000 pixels, got {args.size}")
     return args
@@ -205,11 +210,8 @@ def score_grid(prototxt):
     From fc8 up to data, a layer of kernel extent e, padding p and stride s centres its cell k on cell
     s k + (e - 1) / 2 - p of its bottom. The 8s nets have (8, 0), the 32s net (32, 15.5).
     """
-    from caffe.proto import caffe_pb2
-    from google.protobuf import text_format
-    net = text_format.Parse(prototxt.read_text(), caffe_pb2.NetParameter())
     stride, offset, blob = 1, 0, "fc8"
-    for layer in reversed(net.layer):
+    for layer in reversed(cli.read_net(prototxt).layer):
         if blob not in layer.top:
             continue
         if layer.type == "Convolution":

@@ -1,0 +1,223 @@
+"""tools/cli.py: errors in one line, whole files, and a Caffe that cannot take the tool down with it."""
+import os
+import sys
+import textwrap
+
+import cli
+import numpy as np
+import pytest
+from images import ImageError
+from tiny_net import make_net
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    return make_net(tmp_path_factory.mktemp("tiny"))
+
+
+# --- run ---------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("error, status, text", [
+    (cli.UserError("a.txt: is\n  wrong"), 2, "a.txt: is wrong"),
+    (ImageError("a.jpg: is damaged"), 2, "a.jpg: is damaged"),
+    (FileNotFoundError(2, "No such file or directory", "b.txt"), 2, "b.txt: No such file or directory"),
+    (OSError("disk on fire"), 2, "disk on fire"),
+    (MemoryError("9 TB"), 2, "out of memory (9 TB); use a smaller size or fewer jobs"),
+    (KeyboardInterrupt(), 130, "stopped"),
+])
+def test_an_error_is_one_line(error, status, text, capsys, monkeypatch):
+    def main():
+        raise error
+    monkeypatch.setattr(sys, "argv", ["somewhere/infer.py"])
+    with pytest.raises(SystemExit) as exit:
+        cli.run(main)
+    assert exit.value.code == status
+    assert capsys.readouterr().err == f"infer.py: error: {text}\n"
+
+
+@pytest.mark.parametrize("returned", [None, 0, 1])
+def test_the_status_is_what_main_returns(returned):
+    with pytest.raises(SystemExit) as exit:
+        cli.run(lambda: returned)
+    assert exit.value.code == returned
+
+
+def test_a_bug_keeps_its_traceback():
+    with pytest.raises(ZeroDivisionError):
+        cli.run(lambda: 1 / 0)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1.5", "two", ""])
+def test_a_count_is_at_least_one(text, capsys):
+    parser = cli.parser("doc")
+    parser.add_argument("--jobs", type=cli.count)
+    assert parser.parse_args(["--jobs", "3"]).jobs == 3
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--jobs", text])
+    assert "at least 1" in capsys.readouterr().err
+
+
+# --- whole_file --------------------------------------------------------------------------------------------
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path):
+    target = tmp_path / "new/folder/a.png"
+    with cli.whole_file(target) as part:
+        part.write_text("half")
+        assert not target.exists() and part.suffix == ".png" and part.parent == target.parent
+        part.write_text("whole")
+    assert target.read_text() == "whole"
+
+    with pytest.raises(RuntimeError), cli.whole_file(target) as part:
+        part.write_text("broken")
+        raise RuntimeError
+    assert target.read_text() == "whole"
+    assert os.listdir(target.parent) == ["a.png"]
+
+
+def test_a_file_that_was_never_begun_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError), cli.whole_file(tmp_path / "a.png"):
+        pass
+
+
+# --- spread ------------------------------------------------------------------------------------------------
+
+def square(x):
+    return os.getpid(), x * x
+
+
+def die(x):
+    os._exit(1)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_spread_calls_the_function_once_for_each_task(jobs):
+    asked = []
+
+    def tasks():
+        for x in range(20):
+            asked.append(x)
+            yield (x,)
+    results, ahead = [], 0
+    for pid, y in cli.spread(square, tasks(), jobs):
+        results.append(y)
+        ahead = max(ahead, len(asked) - len(results))
+        assert (pid == os.getpid()) == (jobs == 1)
+    assert sorted(results) == [x * x for x in range(20)]
+    assert ahead <= 2 * jobs                # memory is bounded
+
+
+def test_a_worker_that_dies_is_an_error_not_a_hang():
+    with pytest.raises(cli.UserError, match="fewer --jobs"):
+        list(cli.spread(die, [(1,)], 2))
+
+
+# --- Caffe -------------------------------------------------------------------------------------------------
+
+def test_a_net_is_loaded_with_its_weights(tiny):
+    net = cli.load_net(*tiny, shape=(1, 3, 9, 17))
+    net.blobs["data"].reshape(1, 3, 9, 17)
+    net.blobs["data"].data[...] = 0
+    scores = net.forward()["fc8"]
+    assert scores.shape == (1, 21, 2, 3)
+    assert np.allclose(scores[0, 1], 122.67891434 - 128, atol=1e-4)
+
+
+def no_gpu():
+    return cli.rehearse(lambda: cli.load_caffe().set_device(0))
+
+
+def test_no_gpu_is_a_user_error():
+    if no_gpu() is None:
+        pytest.skip("there is a GPU")
+    with pytest.raises(cli.UserError, match="--gpu 0: .*leave --gpu out"):
+        cli.load_caffe(gpu=0)
+
+
+def edit(path, tmp_path, old, new):
+    copy = tmp_path / path.name
+    text = path.read_text()
+    assert old in text
+    copy.write_text(text.replace(old, new))
+    return copy
+
+
+@pytest.mark.parametrize("old, new, complaint", [
+    ("num_output: 21", "num_output: 7", "[Ss]hape mismatch"),
+    ("num_output: 21", "num_output: 0", "num_output"),
+    ("num_output: 21", "num_output: 999999999", "."),           # 24 GB of weights
+    ("kernel_size: 1", "kernel_size: 1 nonsense: 2", "nonsense"),
+    ("Convolution", "Convolutoin", "Convolutoin"),
+    ('name: "fc8"', 'name: "fc9"', "no weights for fc9"),
+    ('bottom: "data"', 'bottom: "date"', "date"),
+    ("layer {", "layer {{", "."),
+])
+def test_a_wrong_prototxt_is_a_user_error(tiny, tmp_path, old, new, complaint):
+    prototxt = edit(tiny[0], tmp_path, old, new)
+    with pytest.raises(cli.UserError, match=complaint) as error:
+        cli.load_net(prototxt, tiny[1])
+    assert str(prototxt) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_net_for_one_size_only_is_a_user_error(tiny, tmp_path):
+    prototxt = edit(tiny[0], tmp_path, "kernel_size: 1  stride: 8", "kernel_size: 1  stride: 8")
+    prototxt.write_text(prototxt.read_text() + textwrap.dedent("""
+        layer { name: "bad" type: "Reshape" bottom: "fc8" top: "bad" reshape_param { shape { dim: 5 dim: 105 } } }
+    """))
+    cli.load_net(prototxt, tiny[1])
+    with pytest.raises(cli.UserError, match=str(prototxt)):
+        cli.load_net(prototxt, tiny[1], shape=(1, 3, 65, 97))
+
+
+def test_a_training_net_is_a_user_error(tiny, tmp_path):
+    prototxt = edit(tiny[0], tmp_path, 'type: "Input"  top: "data"  input_param',
+                    'type: "DummyData"  top: "data"  dummy_data_param')
+    with pytest.raises(cli.UserError, match="no input blob `data`"):
+        cli.load_net(prototxt, tiny[1], shape=(1, 3, 65, 97))
+
+
+def test_bilinear_upsampling_needs_no_weights(tiny, tmp_path):
+    prototxt = edit(tiny[0], tmp_path, 'name: "tiny"', 'name: "tiny"')
+    up = 'layer {{ name: "up" type: "Deconvolution" bottom: "fc8" top: "up" convolution_param {{ num_output: 21 group: 21 ' \
+         'kernel_size: 4 stride: 2 bias_term: false weight_filler {{ type: "{}" }} }} }}\n'
+    plain = prototxt.read_text()
+    prototxt.write_text(plain + up.format("bilinear"))
+    assert cli.load_net(prototxt, tiny[1]).params["up"][0].data.any()
+    prototxt.write_text(plain + up.format("gaussian"))
+    with pytest.raises(cli.UserError, match="no weights for up"):
+        cli.load_net(prototxt, tiny[1])
+
+
+@pytest.mark.parametrize("damage, complaint", [
+    (lambda data: data[:-7], "not a whole .caffemodel"),
+    (lambda data: b"", "holds no weights"),
+    (lambda data: b"not a model at all", "not a whole .caffemodel|holds no weights"),
+])
+def test_damaged_weights_are_a_user_error(tiny, tmp_path, damage, complaint):
+    weights = tmp_path / "damaged.caffemodel"
+    weights.write_bytes(damage(tiny[1].read_bytes()))
+    with pytest.raises(cli.UserError, match=complaint) as error:
+        cli.load_net(tiny[0], weights)
+    assert str(weights) in str(error.value)
+
+
+def test_nan_weights_are_a_user_error(tiny, tmp_path):
+    net = cli.load_net(*tiny)
+    net.params["fc8"][1].data[3] = np.nan
+    net.save(str(tmp_path / "nan.caffemodel"))
+    with pytest.raises(cli.UserError, match="fc8 hold NaN"):
+        cli.load_net(tiny[0], tmp_path / "nan.caffemodel")
+
+
+def test_missing_files_are_named(tiny, tmp_path):
+    with pytest.raises(FileNotFoundError, match="absent.prototxt"):
+        cli.load_net(tmp_path / "absent.prototxt", tiny[1])
+    with pytest.raises(FileNotFoundError, match="absent.caffemodel"):
+        cli.load_net(tiny[0], tmp_path / "absent.caffemodel")
+
+
+def test_a_rehearsal_reports_every_way_to_end():
+    assert cli.rehearse(lambda: None) is None
+    assert cli.rehearse(lambda: 1 / 0) == "division by zero"
+    assert cli.rehearse(lambda: os._exit(3)) is not None
+    assert "signal 9" in cli.rehearse(lambda: os.kill(os.getpid(), 9))
