@@ -1,0 +1,641 @@
+"""The solver: optimality conditions one per line, other solvers, invariances, certificates, adversaries."""
+import subprocess
+import sys
+import threading
+import time
+
+import dual
+import numpy as np
+import oracles
+import pytest
+from constraints import Constraints, box_constraints, mask_constraints, size_constraints, tag_constraints
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import Problem, distance
+from scipy import optimize, sparse
+from scipy.special import softmax
+
+METHODS = ["newton", "pga"]
+PASSES = {"newton": 300, "pga": 20000}          # the documented bounds on the work
+properties = settings(max_examples=40, deadline=None, derandomize=True, database=None)
+
+
+# ---- problems whose constraints q violates ---------------------------------------------------
+
+def smooth(rng, labels, height, width, std=1.0):
+    """Scores that vary slowly over the image, as a net's do."""
+    coarse = rng.normal(size=(labels, height // 3 + 2, width // 3 + 2))
+    y, x = np.linspace(0, height // 3, height), np.linspace(0, width // 3, width)
+    fine = np.stack([(1 - y % 1)[:, None] * c[y.astype(int)] + (y % 1)[:, None] * c[y.astype(int) + 1] for c in coarse])
+    fine = (1 - x % 1) * fine[:, :, x.astype(int)] + x % 1 * fine[:, :, x.astype(int) + 1]
+    return std * fine.reshape(labels, -1)
+
+
+def flags(labels, *on):
+    return np.isin(np.arange(labels), on)
+
+
+def tags(rng, size):
+    f = smooth(rng, 21, size, size + 2)
+    f[0] += 4                                                   # too much background, too little of the tags
+    return f, tag_constraints(flags(21, 0, 3, 7, 20))
+
+
+def sizes(rng, size):
+    f = smooth(rng, 21, size, size + 2)
+    f[0] += 3
+    f[7] += 3                                                   # the small one is too large
+    return f, size_constraints(flags(21, 0, 3, 7, 20), flags(21, 3, 20))
+
+
+def boxes(rng, size):
+    f = smooth(rng, 6, size, size + 2)
+    f[0] += 4
+    h, w = size, size + 2
+    return f, box_constraints([(1, 0, 0, h // 2 + 1, w - 1), (2, h // 3, w // 3, h, w), (1, h // 2, 0, h, w // 2),
+                               (4, h - 2, w - 1, h, w)], (h, w), labels=6)
+
+
+def general(rng, size):
+    """Sparse rows of both signs, hard and soft, that some p satisfies with a margin."""
+    L, n, k = 5, size * (size + 2), 6
+    f = smooth(rng, L, size, size + 2)
+    p = softmax(3 * rng.normal(size=(L, n)), axis=0)
+    M = sparse.csc_matrix(4 * rng.normal(size=(k, L * n)) * (rng.random((k, L * n)) < 0.3))
+    beta = np.where(np.arange(k) % 2, np.inf, 0.3)
+    return f, Constraints.from_matrix(M, M @ p.ravel() / n - 0.01, beta)
+
+
+def mixed(rng, size):
+    """Every kind of row and mask at once."""
+    L, h, w = 6, size, size + 2
+    n = h * w
+    f = smooth(rng, L, h, w)
+    f[0] += 3
+    mask = np.full(n, 255)
+    mask[:3], mask[-2:] = 1, 0
+    M = sparse.csr_matrix((rng.uniform(0, 3, n), (np.zeros(n, int), 2 * n + np.arange(n))), shape=(1, L * n))
+    return f, (tag_constraints(flags(L, 0, 1, 2, 4))
+               & box_constraints([(1, 0, 0, h - 1, w), (2, 1, 1, h, w), (4, 0, 0, h, w)], (h, w), labels=L)
+               & mask_constraints(mask, labels=L)
+               & Constraints.from_matrix(M, [0.3], [5.0], allowed=np.ones(L, bool))
+               & Constraints(rng.normal(size=(2, L)), [0.1, 0.05], [1.0, 0.2], regions=rng.uniform(0, 2, (2, n))))
+
+
+KINDS = dict(tags=tags, sizes=sizes, boxes=boxes, general=general, mixed=mixed)
+
+
+@pytest.fixture(params=KINDS)
+def problem(request):
+    """(size, seed) -> f, c."""
+    return lambda size=9, seed=0: KINDS[request.param](np.random.default_rng(seed), size)
+
+
+def priced(c, beta):
+    """The same rows, all at one price."""
+    same = Constraints(c.A, c.b, np.full(len(c.b), beta), c.allowed, c.regions)
+    same.matrix = c.matrix
+    return same
+
+
+def random_rows(rng, L, n, k, hard=0.5, regions=False):
+    """Rank-one rows that a random p satisfies."""
+    p = softmax(2 * rng.normal(size=(L, n)), axis=0)
+    A, beta = rng.normal(size=(k, L)), np.where(rng.random(k) < hard, np.inf, rng.uniform(0.05, 3, k))
+    weights = rng.uniform(0, 2, (k, n)) if regions else None
+    return Constraints(A, Constraints(A, np.zeros(k), beta, regions=weights).values(p) - 0.005, beta, regions=weights)
+
+
+def solve(f, c, **options):
+    """Solve, and check what holds of every solution."""
+    s = dual.maximize(f, c, **options)
+    assert s.status in ("optimal", "infeasible", "stalled")
+    assert s.p.shape == f.shape and s.p.dtype == f.dtype and s.lam.shape == (len(c.b),)
+    assert np.isfinite(s.p).all() and (s.p >= 0).all()
+    np.testing.assert_allclose(s.p.sum(axis=0, dtype=float), 1, atol=1e-5 if f.dtype == np.float32 else 1e-12)
+    if c.allowed is not None:
+        assert not s.p[~np.broadcast_to(np.asarray(c.allowed).reshape(len(f), -1), f.shape)].any()
+    assert (s.status == "infeasible") == (s.ray is not None)
+    if s.status == "optimal":
+        assert s.gap <= options.get("tol", 1e-6)
+    return s
+
+
+def optimal(f, c, **options):
+    s = solve(f, c, **options)
+    assert s.status == "optimal", s
+    return s
+
+
+# ---- optimality ------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("beta", [None, 2.0, 0.1])
+def test_solution_satisfies_kkt(problem, beta, method):
+    f, c = problem()
+    c = c if beta is None else priced(c, beta)
+    twin = Problem(f, c)
+    assert twin.residual(np.zeros(len(c.b))) > 0.01        # q violates a row, else the test proves nothing
+    s = optimal(f, c, method=method, tol=1e-9)
+    surplus = c.values(s.p) - c.b
+
+    assert s.lam.any()
+    assert (0 <= s.lam).all() and (s.lam <= c.beta).all()
+    assert (surplus[s.lam < c.beta] >= -2e-5).all()        # violated only where slack is bought
+    assert (surplus[s.lam > 1e-3] <= 2e-5).all()           # complementary slackness
+    assert (surplus[np.isinf(c.beta)] >= -1.1e-9).all()    # hard rows hold
+    np.testing.assert_allclose(s.p, twin.p(s.lam), atol=1e-9)           # stationarity: p is softmax(f + M' lam)
+    np.testing.assert_allclose(c.values(s.p), twin.values(s.p), atol=1e-12)
+    assert s.residual == pytest.approx(twin.residual(s.lam), abs=1e-8)
+    assert s.residual < 2e-5
+
+
+@pytest.mark.parametrize("hardness, tol", [(1, 1e-6), (1000, 1e-4)])
+def test_hard_rows_hold_to_a_billionth_in_the_returned_float64(problem, hardness, tol):
+    f, c = problem(seed=3)
+    s = optimal(f, c, hardness=hardness, tol=tol)
+    hard = np.isinf(c.beta)
+    assert (c.values(s.p)[hard] >= c.b[hard] - 1.1e-9).all()
+
+
+def recomputed_gap(twin, lam):
+    """Primal at p(lam) minus D(lam), row by row; a hard row a billionth of its range short counts as held."""
+    short = twin.b - twin.values(twin.p(lam))
+    hard = np.isinf(twin.beta)
+    assert (short[hard] <= 1.1e-9 * np.maximum(1, np.abs(twin.b[hard]))).all()
+    return (twin.beta - lam)[~hard] @ np.maximum(short[~hard], 0) + lam @ np.maximum(-short, 0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_gap_is_the_one_recomputed_in_float64(problem, method):
+    """The certificate from lam alone, by the float64 twin."""
+    for seed in range(4):
+        f, c = problem(seed=seed)
+        for rows in (c, priced(c, 0.7)):
+            for tol in (1e-2, 1e-6):
+                s = optimal(f.astype(np.float32), rows, method=method, tol=tol)
+                twin = Problem(f.astype(np.float32), rows)
+                assert s.gap == pytest.approx(recomputed_gap(twin, s.lam), rel=1e-3, abs=1e-8)
+                assert s.value == pytest.approx(twin.dual(s.lam), abs=max(1e-8, s.gap))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_gap_never_understates_the_distance_to_the_optimum(problem, dtype):
+    for seed in range(3):
+        f, c = problem(seed=seed)
+        f = f.astype(dtype)
+        twin = Problem(f, c)
+        lam = oracles.lbfgsb(twin)
+        best = twin.dual(lam)
+        for tol in (1e-1, 1e-3, 1e-6):
+            s = optimal(f, c, tol=tol)
+            assert s.gap >= best - twin.dual(s.lam) - 1e-8
+            assert abs(s.value - best) <= s.gap + 1e-8
+            assert distance(s.p, twin.p(lam)) <= np.sqrt(2 * s.gap) + 1e-4
+
+
+# ---- agreement with methods that share no code -----------------------------------------------
+
+def test_newton_agrees_with_pga_and_with_two_float64_twins(problem):
+    for seed in range(3):
+        f, c = problem(seed=seed)
+        twin = Problem(f, c)
+        lam = oracles.lbfgsb(twin)
+        for method in METHODS:
+            s = optimal(f, c, method=method, tol=1e-8)
+            assert s.value == pytest.approx(twin.dual(lam), abs=1e-7)
+            assert distance(s.p, twin.p(lam)) < 2e-4
+    lam = oracles.pga(Problem(f, c), tol=1e-5)
+    assert s.value == pytest.approx(Problem(f, c).dual(lam), abs=1e-5)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_agrees_with_an_interior_point_method(problem, method):
+    f, c = problem(size=6)
+    other = oracles.clarabel(Problem(f, c))
+    s = optimal(f, c, method=method, tol=1e-8)
+    assert s.value == pytest.approx(other.value, abs=1e-6)
+    assert distance(s.p, other.p) < 1e-3
+
+
+def tiny(kind, rng):
+    """Five pixels in a row, three labels, everything bites."""
+    f = rng.normal(size=(3, 5)) + np.array([[2.5], [0], [0]])
+    present, large = flags(3, 0, 1, 2), flags(3, 0, 1)
+    return f, dict(
+        tags=lambda: tag_constraints(present, fg_lower=0.25),
+        sizes=lambda: size_constraints(present, large, fg_lower=0.4, small_upper=0.05),
+        boxes=lambda: box_constraints([(1, 0, 0, 1, 3), (2, 0, 2, 1, 5)], (1, 5), labels=3, beta=1.0),
+        general=lambda: Constraints.from_matrix([[0] * 5 + [1, 2, 3, 4, 5] + [-1] * 5, [0] * 10 + [1, 0, 4, 0, 1]],
+                                                [1.0, 0.5], [np.inf, 0.4]))[kind]()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("kind", ["tags", "sizes", "boxes", "general"])
+def test_agrees_with_slsqp_on_a_tiny_primal(kind, method):
+    f, c = tiny(kind, np.random.default_rng(1))
+    twin = Problem(f, c)
+    other = oracles.slsqp(twin)
+    s = optimal(f, c, method=method, tol=1e-9)
+    assert s.lam.any()
+    assert s.value == pytest.approx(other.value, abs=1e-6)
+    assert distance(s.p, other.p) < 2e-3
+    soft = np.isfinite(c.beta)
+    slack = np.maximum(c.b - c.values(s.p), 0)
+    assert s.value == pytest.approx(twin.kl(s.p) + c.beta[soft] @ slack[soft], abs=1e-7)
+
+
+@properties
+@given(seed=st.integers(0, 10 ** 6), L=st.integers(2, 5), n=st.integers(2, 25), k=st.integers(1, 6),
+       regions=st.booleans(), hardness=st.sampled_from([0.1, 1.0, 30.0]), method=st.sampled_from(METHODS))
+def test_random_rows_reach_the_twins_optimum(seed, L, n, k, regions, hardness, method):
+    rng = np.random.default_rng(seed)
+    f, c = rng.normal(size=(L, n)), random_rows(rng, L, n, k, regions=regions)
+    twin = Problem(f, c, hardness)
+    s = solve(f, c, hardness=hardness, method=method, tol=1e-5)
+    assert s.status != "infeasible"                              # rows were built around a p
+    assert s.status == "optimal" or method == "pga"              # first order may need more passes than it has
+    if s.status == "optimal":
+        assert s.value == pytest.approx(twin.dual(oracles.lbfgsb(twin)), abs=3e-5)
+
+
+# ---- properties ------------------------------------------------------------------------------
+
+@properties
+@given(seed=st.integers(0, 10 ** 6), dtype=st.sampled_from([np.float32, np.float64]),
+       hardness=st.sampled_from([1.0, 1000.0]))
+def test_invariant_to_a_constant_per_pixel(seed, dtype, hardness):
+    """Scores are multiples of 1/256 and shifts whole numbers up to 1e4, so float32 holds the sums exactly."""
+    rng = np.random.default_rng(seed)
+    f, c = tags(rng, 5)
+    f = (np.round(256 * f) / 256).astype(dtype)
+    moved = f + rng.integers(-10 ** 4, 10 ** 4 + 1, f.shape[1]).astype(dtype)
+    s, t = optimal(f, c, hardness=hardness, tol=1e-4), optimal(moved, c, hardness=hardness, tol=1e-4)
+    np.testing.assert_allclose(t.p, s.p, atol=1e-6 if hardness == 1 else 2e-3)
+    np.testing.assert_allclose(t.lam, s.lam, rtol=1e-5, atol=1e-5 * hardness)
+    assert t.value == pytest.approx(s.value, rel=1e-6, abs=1e-6 * hardness)
+
+
+@properties
+@given(seed=st.integers(0, 10 ** 6), regions=st.booleans())
+def test_invariant_to_permuting_pixels_labels_and_rows(seed, regions):
+    rng = np.random.default_rng(seed)
+    L, n, k = 5, 23, 4
+    f, c = rng.normal(size=(L, n)), random_rows(rng, L, n, k, regions=regions)
+    allowed = rng.random((L, n)) < 0.8
+    allowed[0] = True
+    A, b, beta, weights = c.A, c.b, np.full(k, 1.5), np.ones((k, n)) if c.regions is None else c.regions
+    s = optimal(f, Constraints(A, b, beta, allowed, weights), tol=1e-9)
+    pixels, labels, rows = rng.permutation(n), rng.permutation(L), rng.permutation(k)
+    t = optimal(f[:, pixels], Constraints(A, b, beta, allowed[:, pixels], weights[:, pixels]), tol=1e-9)
+    np.testing.assert_allclose(t.p, s.p[:, pixels], atol=1e-4)
+    t = optimal(f[labels], Constraints(A[:, labels], b, beta, allowed[labels], weights), tol=1e-9)
+    np.testing.assert_allclose(t.p, s.p[labels], atol=1e-4)
+    t = optimal(f, Constraints(A[rows], b[rows], beta[rows], allowed, weights[rows]), tol=1e-9)
+    np.testing.assert_allclose(t.p, s.p, atol=1e-4)
+    assert b @ t.lam[np.argsort(rows)] == pytest.approx(b @ s.lam, abs=1e-2)
+
+
+@properties
+@given(seed=st.integers(0, 10 ** 6), method=st.sampled_from(METHODS), dtype=st.sampled_from([np.float32, np.float64]),
+       hardness=st.sampled_from([0.5, 1.0, 50.0]))
+def test_p_is_q_where_q_is_feasible(seed, method, dtype, hardness):
+    rng = np.random.default_rng(seed)
+    f, c = rng.normal(size=(4, 30)).astype(dtype), random_rows(rng, 4, 30, 5, regions=True)
+    q = softmax(hardness * f.astype(float), axis=0)
+    c = Constraints(c.A, c.values(q) - rng.uniform(1e-4, 1, 5), c.beta, regions=c.regions)
+    s = optimal(f, c, method=method, hardness=hardness)
+    assert not s.lam.any()
+    np.testing.assert_allclose(s.p, q, atol=1e-5 if dtype == np.float32 else 1e-12)
+    assert abs(s.value) < 1e-6 and abs(s.gap) < 1e-12 and s.iterations <= 2
+
+
+@pytest.mark.parametrize("kind", ["tags", "sizes", "boxes"])
+def test_hardness_to_infinity_gives_one_hot_pixels_and_the_linear_program(kind):
+    """As the entropy's weight 1/hardness vanishes, p maximises mean f'p: a vertex, at most k pixels undecided."""
+    f, c = KINDS[kind](np.random.default_rng(5), 7)
+    twin = Problem(f, c)
+    at = twin.allowed.ravel()
+    pixel = np.tile(np.arange(twin.n), twin.L)[at]
+    sums = sparse.csr_matrix((np.ones(at.sum()), (pixel, np.arange(at.sum()))))
+    hard = np.isinf(c.beta)
+    rows = twin.M.tocsc()[:, at][hard] / twin.n
+    best = optimize.linprog(-twin.f.ravel()[at] / twin.n, A_ub=-rows, b_ub=-c.b[hard], A_eq=sums, b_eq=np.ones(twin.n))
+    hardness = 1e5
+    s = optimal(f, c, hardness=hardness, tol=1e-2)          # soft rows, priced at a few, no longer count against 1e5
+    assert np.sum(s.p.max(axis=0) < 0.999) <= len(c.b)
+    assert (twin.f * s.p).sum() / twin.n == pytest.approx(-best.fun, abs=2e-3)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("beta, hardness", [(np.inf, 1), (0.05, 1), (0.05, 4)])
+def test_gradient_of_the_optimal_value_is_q_minus_p(problem, method, beta, hardness):
+    f, c = problem(size=4, seed=2)
+    if beta < np.inf:
+        c = priced(c, beta)
+    s = optimal(f, c, method=method, hardness=hardness, tol=1e-9)
+    slack = np.maximum(c.b - c.values(s.p), 0)
+    assert s.lam.any() and (slack.max() > 1e-3 or beta == np.inf)          # slack is bought, or there is none
+    gradient = hardness * (softmax(hardness * f, axis=0) - s.p) / f.shape[1]
+    rng, step = np.random.default_rng(0), 1e-3
+    for _ in range(4):
+        d = rng.normal(size=f.shape)
+        up, down = (optimal(f + h * d, c, method=method, hardness=hardness, tol=1e-9).value for h in (step, -step))
+        assert (up - down) / (2 * step) == pytest.approx((gradient * d).sum(), abs=2e-5)
+
+
+# ---- infeasible and borderline ---------------------------------------------------------------
+
+def check_ray(f, c, ray):
+    """A direction d >= 0 on hard rows with d'b beyond what any p can give proves that none exists."""
+    twin = Problem(f, c)
+    assert ray.shape == c.b.shape and np.isfinite(ray).all() and (ray >= 0).all() and ray.any()
+    assert not ray[np.isfinite(c.beta)].any()
+    reach = np.where(twin.allowed, (twin.M.T @ ray).reshape(f.shape), -np.inf).max(axis=0).mean()
+    assert ray @ c.b > reach
+
+
+def contradictions(rng):
+    L, n, inf = 4, 30, np.inf
+    e = np.eye(L)
+    box = np.zeros((3, n))
+    box[0, :10], box[1, :10], box[2] = 1, 1, 1
+    M = sparse.csr_matrix(np.vstack([np.outer(e[1], np.arange(n)).ravel(), -np.outer(e[1], np.arange(n)).ravel()]))
+    yield "two labels want 60 %", Constraints(e[[1, 2]], [0.6, 0.6], [inf, inf])
+    yield "by one in a thousand", Constraints(e[[1, 2]], [0.6, 0.401], [inf, inf])
+    yield "with soft rows around", Constraints(e[[3, 1, 0, 2]], [0.5, 0.6, 0.3, 0.6], [2, inf, 0.1, inf])
+    yield "lower above upper", Constraints(np.array([e[1], -e[1]]), [0.5, -0.4], [inf, inf])
+    yield "a box", Constraints(e[[1, 2, 0]], [0.2, 0.2, 0.1], [inf] * 3, regions=box)
+    yield "a matrix", Constraints.from_matrix(M, [5.0, -4.0], [inf, inf])
+    yield "suppressed but wanted", Constraints(e[[1]], [0.1], [inf], allowed=[True, False, True, True])
+    yield "known pixels", Constraints(e[[1]], [0.5], [inf]) & mask_constraints([0] * 20 + [255] * 10, labels=L)
+    yield "more than all", Constraints(e[[1]], [1.5], [inf])
+    yield "one pixel in thirty short", Constraints(e[[1]], [0.98], [inf]) & mask_constraints([0] + [255] * 29, labels=L)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("std", [0.1, 1, 20])
+def test_contradictory_hard_rows_are_infeasible_with_a_proof(method, std):
+    rng = np.random.default_rng(0)
+    for why, c in contradictions(rng):
+        f = std * rng.normal(size=(4, 30))
+        assert oracles.largest_margin(Problem(f, c)) < 0
+        s = solve(f, c, method=method)
+        assert s.status == "infeasible", why
+        check_ray(f, c, s.ray)
+        assert not s.gap <= 1e-6
+        assert s.iterations <= PASSES[method]
+        soft = priced(c, 3.0)
+        assert solve(f, soft, method=method, tol=1e-4).status == "optimal", why        # and slack resolves it
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_rows_that_only_just_agree_are_never_called_infeasible(method):
+    """One p satisfies them, with zeros that no finite lam reaches: optimal or stalled, and soon."""
+    rng = np.random.default_rng(0)
+    e, inf = np.eye(3), np.inf
+    for A, b in [(e[[0, 1]], [0.6, 0.4]), (e[[0, 1, 2]], [0.5, 0.25, 0.25]), (np.array([e[0], -e[0]]), [0.5, -0.5]),
+                 (e[[1]], [1.0]), (-e[[1]], [0.0]), (e[[0, 1]], [0.6, 0.4 - 1e-7])]:
+        s = solve(rng.normal(size=(3, 40)), Constraints(A, b, [inf] * len(b)), method=method)
+        assert s.status in ("optimal", "stalled") and s.iterations <= PASSES[method]
+
+
+# ---- adversaries -----------------------------------------------------------------------------
+
+def adversaries():
+    rng = np.random.default_rng(0)
+    wild = rng.choice([-1e30, 0, 1, 1e30], (4, 50))
+    yield "+-1e30", wild, tag_constraints(flags(4, 0, 1, 2))
+    yield "+-1e30 in float32", wild.astype(np.float32), size_constraints(flags(4, 0, 1, 2), flags(4, 1))
+    yield "one pixel", rng.normal(size=(21, 1)), tag_constraints(flags(21, 0, 4))
+    yield "one label", rng.normal(size=(1, 30)), tag_constraints(flags(1, 0))
+    yield "one of each", np.zeros((1, 1)), Constraints([[1.0]], [0.5], [np.inf])
+    yield "ties", np.zeros((21, 64), np.float32), tag_constraints(flags(21, 0, 3, 9))
+    yield "pixels alike", np.tile(rng.normal(size=(21, 1)) * 50, 64), size_constraints(flags(21, 0, 3, 9), flags(21, 3))
+    yield "all labels", rng.normal(size=(21, 100)) * 5, tag_constraints(np.ones(21))
+    yield "all labels large", rng.normal(size=(21, 100)) * 5, size_constraints(np.ones(21), np.ones(21))
+    yield "200 rows", rng.normal(size=(8, 20)), random_rows(rng, 8, 20, 200, hard=0, regions=True)
+    yield "200 equal rows", rng.normal(size=(4, 60)), Constraints([[0, 1, 0, 0]] * 200, [0.6] * 200, [np.inf] * 200)
+    far = np.array([[0], [0], [0], [-500]]) * np.ones(60)
+    yield "a label nowhere competitive", far, Constraints(np.eye(4)[[3]], [0.3], [np.inf])
+    yield "tiny coefficients", rng.normal(size=(3, 60)), Constraints(1e-6 * np.eye(3)[[1]], [0.9e-6], [np.inf])
+    yield "huge coefficients", rng.normal(size=(3, 60)), Constraints(1e6 * np.eye(3)[[1]], [0.9e6], [np.inf])
+    yield "no rows", rng.normal(size=(3, 60)), Constraints(np.zeros((0, 3)), [], [])
+    yield "a whole mask", rng.normal(size=(3, 60)), mask_constraints(rng.integers(0, 3, 60), labels=3)
+
+
+@pytest.mark.parametrize("hardness", [1, 1000])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("why, f, c", [pytest.param(*a, id=a[0].replace(" ", "_")) for a in adversaries()])
+def test_adversarial_input_ends_with_a_distribution_and_an_honest_status(why, f, c, method, hardness):
+    s = solve(f, c, method=method, hardness=hardness, tol=1e-6 if hardness == 1 else 1e-4)
+    assert s.iterations <= PASSES[method]
+    assert s.status != "infeasible"
+    if method == "newton" and not why.startswith("+-1e30") and (why, hardness) != ("tiny coefficients", 1000):
+        assert s.status == "optimal", s
+    if s.status == "optimal" and not why.startswith("+-1e30"):
+        assert recomputed_gap(Problem(f, c, hardness), s.lam) <= 1.01 * (1e-6 if hardness == 1 else 1e-4)
+
+
+@properties
+@given(seed=st.integers(0, 10 ** 6), scale=st.sampled_from([1e-30, 1e-3, 10, 1e3, 1e6, 1e30]),
+       method=st.sampled_from(METHODS), dtype=st.sampled_from([np.float32, np.float64]))
+def test_scores_of_any_scale_end_within_the_bound_on_iterations(seed, scale, method, dtype):
+    rng = np.random.default_rng(seed)
+    f = (scale * rng.choice([rng.normal(size=(5, 12)), rng.integers(-1, 2, (5, 12))])).astype(dtype)
+    c = tag_constraints(rng.random(5) < 0.7)
+    s = solve(f, c, method=method)
+    assert s.status != "infeasible" and s.iterations <= PASSES[method]
+
+
+# ---- bad input -------------------------------------------------------------------------------
+
+F = np.zeros((3, 8))
+C = Constraints(np.eye(3)[[1]], [0.5], [2.0])
+
+
+@pytest.mark.parametrize("bad, count", [([np.nan], 1), ([np.inf, -np.inf, np.nan], 3)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_nan_and_infinite_scores_are_counted(bad, count, dtype):
+    f = F.astype(dtype)
+    f[1, 2:2 + count] = bad
+    with pytest.raises(ValueError, match=rf"\b{count}\b.*(NaN|infinite)"):
+        dual.maximize(f, C)
+
+
+@pytest.mark.parametrize("f, c, words", [
+    (np.zeros(8), C, r"\(8,\)"),
+    (np.zeros((2, 3, 8)), C, r"\(2, 3, 8\)"),
+    (np.zeros((4, 8)), C, "3.*4|4.*3"),
+    (np.zeros((3, 0)), C, "0"),
+    (np.zeros((3, 9)), Constraints(np.eye(3)[[1]], [0.5], [2.0], regions=np.ones((1, 8))), "8.*9|9.*8"),
+    (np.zeros((3, 9)), mask_constraints(np.full(8, 255), labels=3), "8.*9|9.*8"),
+    (np.zeros((3, 9)), Constraints.from_matrix(np.ones((1, 24)), [0.1], [1.0]), "3 x 9.*24"),
+    (np.zeros((4, 6)), Constraints.from_matrix(np.ones((1, 24)), [0.1], [1.0], allowed=np.ones(3, bool)), "3.*4|4.*3"),
+])
+def test_wrong_shapes_name_both_numbers(f, c, words):
+    with pytest.raises(ValueError, match=words):
+        dual.maximize(f, c)
+
+
+@pytest.mark.parametrize("options, words", [
+    (dict(hardness=0.0), "hardness"), (dict(hardness=-1.0), "hardness"), (dict(hardness=np.nan), "hardness"),
+    (dict(hardness=np.inf), "hardness"), (dict(tol=0.0), "tol"), (dict(tol=np.nan), "tol"), (dict(tol=-1e-6), "tol"),
+    (dict(method="adam"), "newton.*pga"),
+])
+def test_wrong_options_are_named(options, words):
+    with pytest.raises(ValueError, match=words):
+        dual.maximize(F, C, **options)
+
+
+@pytest.mark.parametrize("f", [[["a", "b"]], None, np.zeros((3, 8), complex)])
+def test_scores_that_are_no_numbers_are_refused(f):
+    with pytest.raises((ValueError, TypeError)):
+        dual.maximize(f, C)
+
+
+# ---- memory, threads, types ------------------------------------------------------------------
+
+@pytest.mark.parametrize("method", METHODS)
+def test_deterministic_and_the_input_is_left_alone(problem, method):
+    f, c = problem()
+    f = f.astype(np.float32)
+    before, rows = f.copy(), c.b.copy()
+    s, t = (dual.maximize(f, c, method=method) for _ in range(2))
+    assert s.p.tobytes() == t.p.tobytes() and s.lam.tobytes() == t.lam.tobytes()
+    assert (s.gap, s.value, s.iterations) == (t.gap, t.value, t.iterations)
+    assert (f == before).all() and (c.b == rows).all()
+    assert not np.shares_memory(s.p, f)
+
+
+def test_float32_and_float64_and_strided_scores_agree(problem):
+    f, c = problem()
+    f = f.astype(np.float32)
+    s = optimal(f, c)
+    for same in (f.astype(np.float64), np.asfortranarray(f), np.repeat(f, 2, axis=1)[:, ::2], f[::-1][::-1]):
+        t = optimal(same, c)
+        assert t.p.dtype == same.dtype
+        np.testing.assert_allclose(t.p, s.p, atol=2e-3)
+        assert distance(t.p, s.p) < 2e-3
+        assert t.value == pytest.approx(s.value, abs=2e-6)
+
+
+def test_read_only_scores_are_read():
+    f = np.random.default_rng(0).normal(size=(3, 8)).astype(np.float32)
+    f.setflags(write=False)
+    optimal(f, C)
+
+
+MEMORY = """
+import resource, sys
+import numpy as np, dual
+from constraints import tag_constraints
+blob = np.random.default_rng(0).standard_normal((21, 400, 400), np.float32)
+blob[0] += 3
+f, c = blob.reshape(21, -1), tag_constraints(np.arange(21) % 5 == 0)
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+dual.maximize(f[:, :100].copy(), c)
+before = peak()
+s = dual.maximize(f, c, method=sys.argv[1], tol=10)
+once = peak()
+passes, s = s.iterations, None
+s = dual.maximize(f, c, method=sys.argv[1], tol=1e-6)
+assert s.iterations > passes
+print((once - before) / f.nbytes, (peak() - once) / f.nbytes)
+"""
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_contiguous_blob_is_not_copied_and_memory_does_not_grow_with_iterations(method):
+    """21 labels, 5 of them present: p and the work space of 5 labels, in float64, but no second blob."""
+    said = subprocess.run([sys.executable, "-c", MEMORY, method], capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    once, later = map(float, said.stdout.split())
+    assert once < 1 + 2 * 5 / 21 + 0.2          # in units of the blob
+    assert later < 0.1
+
+
+def test_the_gil_is_released():
+    """Without forced switches another thread runs only while the solver has let go of the interpreter."""
+    rng = np.random.default_rng(0)
+    f = rng.normal(size=(21, 100 * 100)).astype(np.float32) + 3 * flags(21, 0)[:, None].astype(np.float32)
+    c = tag_constraints(np.ones(21))
+    ticks, done = [], threading.Event()
+
+    def count():
+        while not done.is_set():
+            ticks.append(None)
+            time.sleep(1e-4)            # hands the interpreter back
+
+    interval = sys.getswitchinterval()
+    thread = threading.Thread(target=count)
+    try:
+        sys.setswitchinterval(1000)
+        thread.start()
+        start = len(ticks)
+        for _ in range(100):
+            dual.maximize(f, c, method="pga", tol=1e-3)
+            if len(ticks) > start + 20:
+                break
+        during = len(ticks) - start
+    finally:
+        done.set()
+        sys.setswitchinterval(interval)
+        thread.join()
+    assert during > 20          # held throughout: none, however many solves
+
+
+def test_threads_do_not_disturb_each_other():
+    problems = [KINDS[kind](np.random.default_rng(seed), 12) for kind in KINDS for seed in range(3)]
+    alone = [dual.maximize(f, c) for f, c in problems]
+    found = [None] * len(problems)
+
+    def work(start):
+        for j in range(start, len(problems), 3):
+            found[j] = dual.maximize(*problems[j])
+
+    threads = [threading.Thread(target=work, args=(start,)) for start in range(3)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    for s, t in zip(alone, found):
+        assert s.p.tobytes() == t.p.tobytes() and s.iterations == t.iterations
+
+
+def test_neither_module_imports_caffe():
+    code = "import dual, constraints, sys; sys.exit('caffe' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+# ---- the loss of one image -------------------------------------------------------------------
+
+@pytest.mark.parametrize("shift", [0, 300, -1e4])
+def test_kl_loss_and_its_gradient(shift):
+    rng = np.random.default_rng(0)
+    f = (3 * rng.normal(size=(21, 130)) + shift * (rng.random(130) < 0.5)).astype(np.float32)
+    p = softmax(rng.normal(size=f.shape) + np.where(rng.random(f.shape) < 0.3, -np.inf, 0), axis=0).astype(np.float32)
+    p[:, 0] = np.arange(21) == 4                          # one-hot
+    everything = Constraints(np.zeros((0, 21)), [], [])
+    diff = np.full_like(f, np.nan)
+    loss = dual.kl_loss(f, p, diff)
+    assert loss == pytest.approx(Problem(f, everything).kl(p), rel=1e-5)
+    np.testing.assert_allclose(diff, (softmax(f.astype(float), axis=0) - p) / f.shape[1], atol=1e-8)
+    assert dual.kl_loss(f, p, None) == loss
+    assert abs(dual.kl_loss(f, softmax(f, axis=0), None)) < 1e-5
+    with pytest.raises(ValueError):
+        dual.kl_loss(f, p[:20], diff)
+    with pytest.raises(ValueError):
+        dual.kl_loss(f, p, diff[:, 1:])
+
+
+# ---- the bench's baselines -------------------------------------------------------------------
+
+def test_the_baselines_of_the_bench_solve_the_same_problem(problem):
+    bench = pytest.importorskip("bench_solver")
+    f, c = problem()
+    if not c.A.shape[1]:
+        c = Constraints.from_matrix(c.matrix, c.b, c.beta, allowed=np.ones(len(f), bool))
+    rows, best = bench.PlainRows(c, f.shape[1]), optimal(f, c)
+    twin = Problem(f, c)
+    for baseline in (bench.plain_pga, bench.plain_lbfgsb):
+        lam = baseline(bench.PlainDual(f, rows))
+        assert twin.dual(lam) == pytest.approx(best.value, abs=1e-5)
