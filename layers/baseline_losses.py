@@ -4,9 +4,8 @@ Each takes bottoms (scores, tags), one top, and its settings as JSON in param_st
 equations f_i(l) is the score of label l at pixel i of n, q_i = softmax(f_i), and z the set of labels in the
 image, background included.
 """
-import numpy as np
-
 import dual
+import numpy as np
 from constrained_loss import LossLayer, finite
 
 

