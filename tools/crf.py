@@ -84,7 +84,7 @@ def dense_crf(rgb, scores, preset):
         raise ValueError(f"scores must be L x {rgb.shape[0]} x {rgb.shape[1]}, as the image; got {scores.shape}")
     check_preset(preset)
     energy = np.ascontiguousarray(scores.max(axis=0) - scores, np.float32)  # -log-softmax but for a constant, which cancels
-    if not np.isfinite(energy).all():
+    if not np.isfinite(energy.max()):
         raise ValueError(f"scores hold {np.count_nonzero(~np.isfinite(scores))} NaN or infinite values")
     labels, height, width = scores.shape
     normalization = NORMALIZATION[preset.normalization]

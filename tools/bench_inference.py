@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Measure tools/infer.py in images a second, and what tools/crf.py adds to pydensecrf2.
+
+    tools/bench_inference.py                        # drawn photographs, 500 x 375
+    tools/bench_inference.py --images holiday/      # your own
+    tools/bench_inference.py --out docs             # writes docs/bench_inference.md too
+
+The net is prototxt/head_deploy.prototxt with random weights, which take as long as any others: nothing is fetched.
+"""
+import contextlib
+import io
+import tempfile
+import time
+from pathlib import Path
+
+import cli
+import infer
+import numpy as np
+import pydensecrf.densecrf as dcrf
+from bench_solver import machine
+from cli import UserError
+from crf import LONG_SIDE, PRESETS, dense_crf
+from images import VOC_CLASSES, read_image, shrink
+from PIL import Image
+from scipy.ndimage import gaussian_filter
+from tqdm import tqdm
+
+SIZE = 321              # long side that the net sees: that of the shipped heads
+
+
+def main(argv=None):
+    parser = cli.parser(__doc__)
+    add = parser.add_argument
+    add("--images", type=Path, metavar="DIR", help="photographs to use (default: drawn ones)")
+    add("--count", type=cli.count, default=12, metavar="N", help="how many (default: %(default)s)")
+    add("--out", type=Path, metavar="DIR", help="write bench_inference.md there")
+    args = parser.parse_args(argv)
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        photographs = choose(args.images, args.count) if args.images else draw(folder / "photographs", args.count)
+        weights = random_weights(folder / "random.caffemodel")
+        rows = [(crf, jobs, throughput(photographs, weights, folder, crf, jobs))
+                for crf in (False, True) for jobs in (1, 2)]
+        ours, direct = crf_seconds([np.array(shrink(read_image(path), LONG_SIDE)) for path in photographs[:5]])
+    text = "\n".join([
+        "# Inference, measured", "",
+        f"`tools/bench_inference.py`{' on photographs of our own' if args.images else ''}. {machine().replace(" (one used)", "")}", "",
+        f"{len(photographs)} photographs, net at {SIZE} pixels, CRF at {LONG_SIDE}, files written, overlays too; start-up "
+        "not counted.", "",
+        "| CRF | jobs | images / s |", "|---|---|---|",
+        *(f"| {'authors' if crf else 'no'} | {jobs} | {rate:.2f} |" for crf, jobs, rate in rows), "",
+        f"Dense CRF, authors' preset, 21 labels, CPU time an image: {ours:.3f} s through `dense_crf`, {direct:.3f} s by calling "
+        f"pydensecrf2 directly: {100 * (ours / direct - 1):+.1f} % (required: at most +5 %).", ""])
+    print(text)
+    if args.out:
+        with cli.whole_file(args.out / "bench_inference.md") as part:
+            part.write_text(text)
+
+
+def choose(folder, count):
+    found = infer.find_photographs([str(folder)], None, folder / "out")[:count]
+    if len(found) < 3:
+        raise UserError(f"{folder}: holds {len(found)} photographs, need 3 or more")
+    return [path for path, _ in found]
+
+
+def draw(folder, count):
+    """Clouds of colour with fine noise: as many different colours as a photograph has."""
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    paths = []
+    for k in range(max(count, 3)):
+        rgb = sum(gaussian_filter(rng.normal(size=(375, 500, 3)), (s, s, 0)) * s * w for s, w in ((40, 9), (8, 4), (1, 2)))
+        paths.append(folder / f"{k}.jpg")
+        Image.fromarray((rgb * 8 + 120).clip(0, 255).astype(np.uint8)).save(paths[-1], quality=92)
+    return paths
+
+
+def random_weights(path):
+    caffe = cli.load_caffe()
+    caffe.set_random_seed(1)
+    caffe.Net(str(infer.NET), caffe.TEST).save(str(path))
+    return path
+
+
+def throughput(photographs, weights, folder, crf, jobs):
+    """Photographs a second: all of them, less a run on one, which is start-up."""
+    net = folder / "net.prototxt"
+    net.write_text(infer.NET.read_text())       # another path than the default net's: these weights hold the trunk
+    seconds = []
+    for some in (photographs[:1], photographs):
+        with tempfile.TemporaryDirectory(dir=folder) as out, contextlib.redirect_stdout(io.StringIO()):
+            start = time.perf_counter()
+            infer.main(["--net", str(net), "--weights", str(weights), "--out", out, "--size", str(SIZE), "--jobs", str(jobs),
+                        *(["--crf", "authors"] if crf else []), *map(str, some)])
+            seconds.append(time.perf_counter() - start)
+    return (len(photographs) - 1) / (seconds[1] - seconds[0])
+
+
+def crf_seconds(images, repeats=5):
+    """CPU seconds an image through dense_crf and by the bare calls: the fastest of `repeats`, in turn."""
+    preset = PRESETS["authors"]
+    rng = np.random.default_rng(0)
+    ours, direct = [], []
+    for rgb in tqdm(images, desc="CRF", unit="image", disable=None):
+        scores = gaussian_filter(rng.normal(size=(len(VOC_CLASSES), *rgb.shape[:2])), (0, 15, 15)).astype(np.float32) * 50
+        pairs = [(clock(dense_crf, rgb, scores, preset), clock(direct_crf, rgb, scores, preset)) for _ in range(repeats)]
+        best = np.min(pairs, axis=0)
+        ours.append(best[0])
+        direct.append(best[1])
+    return np.mean(ours), np.mean(direct)
+
+
+def direct_crf(rgb, scores, preset):
+    """From scores to marginals with no line more than pydensecrf2 asks for."""
+    crf = dcrf.DenseCRF2D(rgb.shape[1], rgb.shape[0], len(scores))
+    crf.setUnaryEnergy(-scores.reshape(len(scores), -1))
+    crf.addPairwiseGaussian(preset.gaussian_xy, preset.gaussian_weight, dcrf.DIAG_KERNEL, dcrf.NORMALIZE_AFTER)
+    crf.addPairwiseBilateral(preset.bilateral_xy, preset.bilateral_rgb, rgb, preset.bilateral_weight, dcrf.DIAG_KERNEL,
+                             dcrf.NORMALIZE_AFTER)
+    return np.array(crf.inference(preset.iterations)).reshape(scores.shape)
+
+
+def clock(call, *arguments):
+    start = time.process_time()
+    call(*arguments)
+    return time.process_time() - start
+
+
+if __name__ == "__main__":
+    cli.run(main)
