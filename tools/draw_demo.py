@@ -1,0 +1,225 @@
+#!/usr/bin/env python3
+"""Draw a small data set for segmentation, in the layout of a VOC devkit, from a seed.
+
+    tools/draw_demo.py data/demo
+
+Five kinds of objects lie over clutter. Every object's two colours come from the generator that colours
+the clutter, so colour says nothing about the class; strokes, discs and patches of the clutter have the
+edges and corners the objects have, so a class shows only in how the pattern repeats. Object areas follow VOC's
+mixture: two images in three have a foreground the paper's bounds allow, in one in three every
+object is small (below 10 % of the image), which tags alone cannot know and the size bit tells.
+"""
+import os
+import shutil
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+import cli
+from images import palette
+
+CLASSES = ("fish", "beetle", "kite", "snail", "leaf")
+HUES = (0.0, 0.2, 0.4, 0.6, 0.8)                    # of the classes' usual colours, as parts of a turn
+FAITHFUL = 0.85                                     # of the objects have their usual colour
+VOID = 255
+SHAPES = ((121, 161), (161, 121), (137, 137))       # height, width: 8 k + 1, whole cells of the score grid
+FINE = 2                                            # drawn at twice the size, then averaged
+
+
+# Each object: where it is, and its pattern in 0..1, on coordinates u (along) and v (across) in units of the
+# object's radius; k is how many pixels one unit has, so that patterns keep their period (in pixels) at every size.
+
+def fish(u, v, k, period):
+    body = u**2 + (v / 0.6)**2 < 1
+    tail = (u > -1.45) & (u < -0.75) & (np.abs(v) < 0.75 * (-0.6 - u))
+    return body | tail, wave(k * u, period)
+
+
+def beetle(u, v, k, period):
+    x, y = k * u / period, k * v / period
+    odd = np.floor(y).astype(int) % 2 / 2           # every second row of dots is shifted by half
+    far = np.hypot((x + odd) % 1 - 0.5, y % 1 - 0.5)
+    head = (u - 0.95)**2 + v**2 < 0.14
+    return (u**2 + (v / 0.8)**2 < 1) | head, np.clip((0.34 - far) * period + 0.5, 0, 1)
+
+
+def kite(u, v, k, period):
+    checks = np.sin(np.pi * k * (u + v) / period) * np.sin(np.pi * k * (u - v) / period)
+    return np.abs(u) + np.abs(v) / 0.8 < 1.15, np.clip(2 * checks + 0.5, 0, 1)
+
+
+def snail(u, v, k, period):
+    turn = np.arctan2(v, u) / (2 * np.pi)
+    shell = u**2 + v**2 < 0.85
+    foot = (v > 0.6) & (v < 0.95) & (u > -0.95) & (u < 1.05)
+    return shell | foot, wave(k * np.hypot(u, v) + period * turn, period)
+
+
+def leaf(u, v, k, period):
+    return np.abs(v) < 0.75 * (1 - u**2), wave(k * (u + 1.3 * np.abs(v)), 1.3 * period)
+
+
+def wave(x, period):
+    return np.clip(1.5 * np.sin(2 * np.pi * x / period) + 0.5, 0, 1)
+
+
+OBJECTS = (fish, beetle, kite, snail, leaf)
+AREA = (2.2, 2.6, 2.1, 2.9, 2.0)                    # of each outline, in units of radius^2
+
+
+def pigments(rng, c):
+    """Ground and figure of the pattern of an object of class c, 2 x 3 in 0..1.
+
+    The ground has the class's hue, mostly; the figure is paler, and lighter or darker.
+    """
+    hue = HUES[c if rng.random() < FAITHFUL else rng.integers(len(HUES))] + rng.normal(0, 0.03)
+    wheel = np.cos(2 * np.pi * (hue - np.array([0, 1, 2]) / 3))
+    grey = rng.uniform(0.35, 0.65)
+    contrast = rng.uniform(0.25, 0.45) * rng.choice([-1, 1])
+    return np.clip([grey + rng.uniform(0.2, 0.4) * wheel, grey + contrast + 0.1 * wheel], 0, 1)
+
+
+def clutter(rng, h, w):
+    """A background of patches, discs and strokes, H x W x 3 in 0..1."""
+    canvas = Image.new("RGB", (w, h), paint(rng))
+    pen = ImageDraw.Draw(canvas)
+    for _ in range(rng.integers(20, 32)):
+        x, y, angle = rng.uniform(0, w), rng.uniform(0, h), rng.uniform(0, 2 * np.pi)
+        size, kind = FINE * rng.uniform(4, 28), rng.integers(3)
+        if kind == 0:                               # a patch, turned
+            corners = size * np.exp(1j * (angle + np.cumsum(rng.uniform(1, 2, 4)))) + complex(x, y)
+            pen.polygon([(z.real, z.imag) for z in corners], paint(rng))
+        elif kind == 1:                             # a disc
+            a, b = size * rng.uniform(0.4, 0.7, 2)
+            pen.ellipse((x - a, y - b, x + a, y + b), paint(rng))
+        else:                                       # a bent stroke, as wide as a stripe
+            start = np.degrees(angle)
+            pen.arc((x - 2 * size, y - 2 * size, x + 2 * size, y + 2 * size), start, start + rng.uniform(30, 120),
+                    paint(rng), FINE * rng.integers(3, 6))
+    return np.asarray(canvas) / 255
+
+
+def paint(rng):
+    """A colour of the objects' grounds and figures, for Pillow."""
+    return tuple((255 * pigments(rng, rng.integers(len(CLASSES)))[rng.integers(2)]).astype(int))
+
+
+def areas(rng):
+    """The fractions of the image the classes shall cover: one to three classes, sum at most 0.6."""
+    number = rng.choice([1, 2, 3], p=[0.45, 0.4, 0.15])
+    if rng.random() < 0.33:
+        return rng.uniform(0.03, 0.085, min(number, 2))
+    share = rng.dirichlet(np.full(number, 2.5))
+    return np.maximum(rng.uniform(0.32, 0.55) * share, 0.04)
+
+
+def scene(rng):
+    """Draw one image: (H x W x 3 uint8, H x W uint8 label ids with a void rim, [(label, x0, y0, x1, y1)])."""
+    h, w = (FINE * s for s in SHAPES[rng.integers(len(SHAPES))])
+    y, x = np.mgrid[:h, :w] + 0.5
+    image, mask = clutter(rng, h, w), np.zeros((h, w), int)
+    boxes = []
+    wanted = areas(rng)
+    labels = rng.permutation(len(CLASSES))[:wanted.size]
+    for c, area in sorted(zip(labels, wanted), key=lambda pair: -pair[1]):
+        parts = 2 if area > 0.2 and rng.random() < 0.35 else 1          # sometimes two of a kind
+        for _ in range(parts):
+            k = np.sqrt(area / parts * h * w / AREA[c])
+            where, pattern = place(rng, OBJECTS[c], k, y, x, mask > 0)
+            ground, figure = pigments(rng, c)
+            image[where] = ground + pattern[where, None] * (figure - ground)
+            mask[where] = c + 1
+            rows, columns = np.flatnonzero(where.any(1)), np.flatnonzero(where.any(0))
+            boxes.append((c + 1, *(edge // FINE for edge in (columns[0], rows[0], columns[-1], rows[-1]))))
+
+    ky, kx = rng.uniform(-2, 2, 2) / (h, w)           # light falls unevenly, over everything
+    image *= 1 + 0.15 * np.sin(2 * np.pi * (ky * y + kx * x) + rng.uniform(0, 6))[..., None]
+    image = image.reshape(h // FINE, FINE, w // FINE, FINE, 3).mean(axis=(1, 3))
+    image += rng.normal(0, 0.025, image.shape)
+    return (255 * image.clip(0, 1)).round().astype(np.uint8), coarse(mask), boxes
+
+
+def place(rng, draw, k, y, x, taken):
+    """Put an object of radius k where most of it is seen and least of others hidden, of twelve random poses."""
+    (h, w), period = y.shape, FINE * rng.uniform(7, 9)
+    margin = min(0.75 * k, 0.4 * min(h, w))
+    poses = rng.uniform((-0.4, margin, margin), (0.4, h - margin, w - margin), (12, 3))
+
+    def put(pose, step=1):
+        angle, cy, cx = pose
+        dx, dy = x[::step, ::step] - cx, y[::step, ::step] - cy
+        u, v = dx * np.cos(angle) + dy * np.sin(angle), dy * np.cos(angle) - dx * np.sin(angle)
+        return draw(u / k, v / k, k, period)
+
+    def gain(pose):                                  # on every eighth pixel: enough to compare
+        where = put(pose, 8)[0]
+        return where.sum() - 2 * (where & taken[::8, ::8]).sum()
+    return put(max(poses, key=gain))
+
+
+def coarse(mask):
+    """The mask at half the size; void where the four fine pixels differ."""
+    h, w = (s // FINE for s in mask.shape)
+    cells = mask.reshape(h, FINE, w, FINE)
+    low, high = cells.min(axis=(1, 3)), cells.max(axis=(1, 3))
+    return np.where(low == high, low, VOID).astype(np.uint8)
+
+
+def annotation(name, shape, boxes):
+    objects = "".join(
+        f"<object><name>{escape(CLASSES[c - 1])}</name><difficult>0</difficult><bndbox>"
+        f"<xmin>{x0 + 1}</xmin><ymin>{y0 + 1}</ymin><xmax>{x1 + 1}</xmax><ymax>{y1 + 1}</ymax></bndbox></object>"
+        for c, x0, y0, x1, y1 in boxes)               # VOC counts pixels from 1, both ends inside
+    return (f"<annotation><filename>{name}.jpg</filename><size><width>{shape[1]}</width><height>{shape[0]}</height>"
+            f"<depth>3</depth></size><segmented>1</segmented>{objects}</annotation>\n")
+
+
+def draw(root, train=200, val=60, seed=1):
+    """Write the data set under root; a folder that already has this very set is left as it is."""
+    root = Path(root)
+    mark, made = f"train {train} val {val} seed {seed} drawing 1\n", root / "drawn.txt"
+    if made.is_file() and made.read_text() == mark:
+        return root
+    if root.exists() and not made.is_file() and any(root.iterdir()):
+        raise cli.UserError(f"{root} exists and was not drawn by this tool: name another folder")
+
+    fresh = root.with_name(root.name + ".part")
+    shutil.rmtree(fresh, ignore_errors=True)
+    folders = {name: fresh / name for name in ("JPEGImages", "SegmentationClass", "Annotations", "ImageSets/Segmentation")}
+    for folder in folders.values():
+        folder.mkdir(parents=True)
+    splits = {"train": range(train), "val": range(train, train + val)}
+    for split, numbers in splits.items():
+        for number in numbers:
+            name = f"drawn_{number:05d}"
+            image, mask, boxes = scene(np.random.default_rng([seed, number]))
+            Image.fromarray(image).save(folders["JPEGImages"] / f"{name}.jpg", quality=95)
+            indexed = Image.fromarray(mask)
+            indexed.putpalette(palette())
+            indexed.save(folders["SegmentationClass"] / f"{name}.png")
+            (folders["Annotations"] / f"{name}.xml").write_text(annotation(name, mask.shape, boxes))
+        lines = "".join(f"drawn_{number:05d}\n" for number in numbers)
+        (folders["ImageSets/Segmentation"] / f"{split}.txt").write_text(lines)
+    (fresh / "classes.txt").write_text("\n".join(("background", *CLASSES)) + "\n")
+    (fresh / "drawn.txt").write_text(mark)
+    shutil.rmtree(root, ignore_errors=True)
+    os.rename(fresh, root)
+    return root
+
+
+def main(argv=None):
+    parser = cli.parser(__doc__)
+    parser.add_argument("root", help="folder to write")
+    parser.add_argument("--train", type=int, default=200, help="training images (default %(default)s)")
+    parser.add_argument("--val", type=int, default=60, help="validation images (default %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="another seed, another set (default %(default)s)")
+    args = parser.parse_args(argv)
+    if min(args.train, args.val, args.seed) < 0:
+        raise cli.UserError("--train, --val and --seed must not be negative")
+    print(draw(args.root, args.train, args.val, args.seed))
+
+
+if __name__ == "__main__":
+    cli.run(main)
