@@ -239,6 +239,14 @@ def test_any_leftover_ends_in_the_right_file(tmp_path, server, part):
     assert_whole(tmp_path)
 
 
+def test_damaged_download_is_replaced_and_that_is_said(tmp_path, server, capsys):
+    (tmp_path / "archives").mkdir()
+    (tmp_path / "archives/voc.tar").write_bytes(VOC_TAR[:-1])
+    get_voc.build(tmp_path, **online(server))
+    assert_whole(tmp_path)
+    assert "archives/voc.tar: its md5 was wrong" in capsys.readouterr().out
+
+
 def test_wrong_checksum_leaves_nothing_behind(tmp_path, server):
     server.files["voc.tar"] = VOC_TAR[:-1] + b"x"
     with pytest.raises(UserError, match=r"voc.tar: md5 is \w+, need \w+; .*--archives"):

@@ -49,9 +49,9 @@ def voc(tmp_path):
     for k, name in enumerate(IDS):
         Image.new("RGB", (12, 8), (10 * k, 100, 100)).save(root / f"JPEGImages/{name}.jpg", quality=100)
         mask = np.zeros((8, 12))
-        for rows, folder in ((2, root / "SegmentationClass"), (3, tmp_path / "a"), (4, tmp_path / "b"), (5, tmp_path / "c")):
+        for rows, folder in ((3, "a"), (4, "b"), (5, "c")):
             mask[:rows] = k % 20 + 1
-            save(folder / f"{name}.png", mask)
+            save(tmp_path / f"{folder}/{name}.png", mask)
         mask[2:], mask[7] = 0, 255
         save(root / f"SegmentationClass/{name}.png", mask)
     return root
@@ -266,7 +266,8 @@ def test_explanation_of_sizes(scores):
 DEPLOY = """
 layer { name: "data"  type: "Input"  top: "data"  input_param { shape { dim: 1 dim: 3 dim: 33 dim: 33 } } }
 layer { name: "fc8"  type: "Convolution"  bottom: "data"  top: "fc8"
-  convolution_param { num_output: 3  kernel_size: 9  stride: 8  pad: 4  weight_filler { type: "gaussian" std: 0.001 } } }
+  convolution_param { num_output: 3  kernel_size: 9  stride: 8  pad: 4
+                      weight_filler { type: "gaussian" std: 0.001 } } }
 """
 
 

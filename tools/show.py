@@ -110,10 +110,12 @@ def draw_panel(args):
     rows, labels = [], set()
     for name, path in zip(names, truth_paths(args.voc, names)):
         truth = read_mask(path, len(classes))
-        masks = [truth] + [read_prediction(folder / f"{name}.png", len(classes), truth.shape, path) for _, folder in columns]
+        masks = [truth] + [read_prediction(folder / f"{name}.png", len(classes), truth.shape, path)
+                           for _, folder in columns]
         image = read_image(args.voc / f"JPEGImages/{name}.jpg")
         if image.shape[:2] != truth.shape:
-            raise UserError(f"{path}: is {truth.shape[1]} x {truth.shape[0]}, its image {image.shape[1]} x {image.shape[0]}")
+            raise UserError(f"{path}: is {truth.shape[1]} x {truth.shape[0]}, "
+                            f"its image {image.shape[1]} x {image.shape[0]}")
         rows.append([image] + [colour(mask) for mask in masks])
         labels.update(*map(np.unique, masks))
 
@@ -241,8 +243,8 @@ def scatter(axis, series, shade, window=25):
 def alarm(axis, where, what):
     """Red crosses along the top of an axis."""
     if len(where):
-        axis.plot(where, np.full(len(where), 0.97), "x", color=ALARM, transform=axis.get_xaxis_transform(), clip_on=False,
-                  gid="alarm", label=f"{what}: {len(where)} of the iterations shown, first {min(where)}")
+        axis.plot(where, np.full(len(where), 0.97), "x", color=ALARM, transform=axis.get_xaxis_transform(),
+                  clip_on=False, gid="alarm", label=f"{what}: {len(where)} of the iterations shown, first {min(where)}")
 
 
 def stretch(axis):
@@ -332,7 +334,8 @@ def explain(rgb, scores, c, classes):
         line[1].imshow(colour(best.reshape(shape)), interpolation="nearest")
         line[1].set_title(f"labels of {name}")
         for axis, label in zip(line[2:], labels):
-            shown = axis.imshow(distribution[label].reshape(shape), vmin=0, vmax=1, cmap="magma", interpolation="nearest")
+            shown = axis.imshow(distribution[label].reshape(shape), vmin=0, vmax=1, cmap="magma",
+                                interpolation="nearest")
             axis.set_title(f"{name}({classes[label]})")
     axes[1, 0].legend(handles=patches(seen, classes), loc="center", frameon=False)
     figure.colorbar(shown, ax=axes[:, -1], shrink=0.7, label="probability")
@@ -344,14 +347,15 @@ def draw_areas(axis, q, s, c, labels, classes):
     """Bars: the share of the image that q and p give each label. Brackets: what its rows demand."""
     y = np.arange(len(labels) + 1)[::-1]                    # the last line: all labels that are not allowed
     absent = ~np.isin(np.arange(len(q)), labels)
-    for values, offset, shade, name in ((q, 0.16, "#b8c4d6", "q, the net's output"), (s.p, -0.16, "#3b5b8c", "p, constrained")):
+    for values, offset, shade, name in ((q, 0.16, "#b8c4d6", "q, the net's output"),
+                                        (s.p, -0.16, "#3b5b8c", "p, constrained")):
         means = values.mean(axis=1)
         axis.barh(y + offset, [*means[labels], means[absent].sum()], 0.32, color=shade, label=name)
     for row, bound, beta, lam in zip(c.A, c.b, c.beta, s.lam):
         label, = np.flatnonzero(row)
         at, edge, inwards = y[list(labels).index(label)], bound / row[label], 0.02 * np.sign(row[label])
         style = dict(color=ALARM if lam > 0 else "#222222", ls="-" if np.isinf(beta) else (0, (2, 1)))
-        axis.plot([edge + inwards, edge, edge, edge + inwards], [at + 0.42, at + 0.42, at - 0.42, at - 0.42], lw=1.6, **style)
+        axis.plot([edge + inwards, edge, edge, edge + inwards], at + np.array([0.42, 0.42, -0.42, -0.42]), lw=1.6, **style)
         if lam > 0:
             axis.text(edge, at + 0.43, f" λ = {lam:.2g}", color=ALARM, fontsize=8, va="bottom")
     axis.plot([], [], color="#222222", lw=1.6, label="bound that holds by itself")
