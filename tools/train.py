@@ -88,7 +88,7 @@ def check_snapshot(state_file, shapes, solver):
             raise UserError(f"{state.learned_net}: has no whole layer {name}, or that of another net")
     wanted = [array.shape for arrays in weights.values() for array in arrays] * MOMENTS[solver.type]
     history = [blob_array(blob, state_file).shape for blob in state.history]
-    if history != wanted:
+    if history != wanted or not state.HasField("current_step"):          # the last field that Caffe writes
         raise UserError(f"{state_file}: keeps {len(history)} of {len(wanted)} blobs, or another net's")
     return state.iter
 
@@ -115,8 +115,8 @@ def check_space(solver, shapes, start):
     number = 1 + ((solver.max_iter - start - 1) // solver.snapshot if solver.snapshot else 0)
     free = shutil.disk_usage(Path(solver.snapshot_prefix).parent).free
     if size * number > free:
-        raise UserError(f"{number} snapshots of {size / 1e9:.2f} GB will not fit beside {solver.snapshot_prefix}, where "
-                        f"{free / 1e9:.2f} GB are free: free some, or take fewer with --set snapshot=N")
+        raise UserError(f"{number} snapshots of {size / 1e6:.1f} MB will not fit beside {solver.snapshot_prefix}, where "
+                        f"{free / 1e6:.0f} MB are free: free some, or take fewer with --set snapshot=N")
 
 
 def open_samples(net):

@@ -1,0 +1,410 @@
+"""`caffe train` runs every solver; tools/train.py survives what ends a run."""
+import itertools
+import math
+import os
+import re
+import resource
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import init_weights
+import numpy as np
+import pytest
+import train
+import voc_data
+from caffe.proto import caffe_pb2
+from cli import UserError
+from google.protobuf import text_format
+from images import score_size
+from tiny_voc import make_voc
+
+ROOT = Path(__file__).resolve().parent.parent
+SOLVERS = sorted(path.stem for path in (ROOT / "solvers").glob("*.prototxt"))
+DEMO_CLASSES = ("background", "fish", "beetle", "kite", "snail", "leaf")
+
+
+# --- every solver
+
+def workplace(folder):
+    """A folder in which the solvers run as in the repository's root."""
+    for name in ("prototxt", "solvers"):
+        (folder / name).symlink_to(ROOT / name)
+    (folder / "snapshots").mkdir()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """Drawn images of 33 x 25 pixels in the places where the nets look for VOC, features and the demonstration."""
+    folder = workplace(tmp_path_factory.mktemp("tiny"))
+    make_voc(folder / "data/VOCdevkit/VOC2012", size=(33, 25))
+    make_voc(folder / "data/demo", size=(33, 25), images=6, classes=DEMO_CLASSES)
+    (folder / "data/demo/classes.txt").write_text("\n".join(DEMO_CLASSES))
+    features = folder / "data/features"
+    features.mkdir()
+    (features / "index.json").write_text('{"size": 321}')
+    for number in range(4):
+        values = np.random.default_rng(number).exponential(size=(512, score_size(25), score_size(33)))
+        np.save(features / f"2007_{number:06d}.npy", values.astype(np.float16))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory, shared, python_bin):
+    """Three images of VOC, reduced to 65 pixels, with ImageNet's VGG-16 and its features."""
+    folder = tmp_path_factory.mktemp("real")
+    source, weights = shared / "voc321/VOCdevkit/VOC2012", shared / "weights/vgg16_conv.caffemodel"
+    if not source.is_dir() or not weights.is_file():
+        pytest.skip("needs the shared VOC images and weights")
+    voc = folder / "data/VOCdevkit/VOC2012"
+    (voc / "ImageSets/Segmentation").mkdir(parents=True)
+    for name in ("JPEGImages", "SegmentationClass", "Annotations"):
+        (voc / name).symlink_to(source / name)
+    ids = (source / "ImageSets/Segmentation/train.txt").read_text().split()[:3]
+    for split in ("train", "train_aug"):
+        (voc / f"ImageSets/Segmentation/{split}.txt").write_text("\n".join(ids))
+    (folder / "solvers").symlink_to(ROOT / "solvers")
+    (folder / "prototxt").mkdir()
+    for path in (ROOT / "prototxt").glob("*.prototxt"):
+        text = path.read_text().replace('"split": "train_aug"', '"split": "train_aug", "size": 65')
+        (folder / "prototxt" / path.name).write_text(text)
+    cache = subprocess.run([python_bin, ROOT / "tools/cache_features.py", "--split", "train", "--size", "65", "--jobs", "1",
+                            "--weights", weights], cwd=folder, capture_output=True, text=True)
+    assert cache.returncode == 0, cache.stderr
+    return folder, weights
+
+
+def losses(name, folder, caffe_bin, *options, iterations=2):
+    """The losses that `caffe train` logs in a few iterations of a solver, without snapshots."""
+    solver = text_format.Parse((ROOT / f"solvers/{name}.prototxt").read_text(), caffe_pb2.SolverParameter())
+    solver.max_iter, solver.iter_size, solver.display, solver.average_loss = iterations, 1, 1, 1
+    solver.snapshot, solver.snapshot_after_train = 0, False
+    path = folder / f"{name}.short.prototxt"
+    path.write_text(str(solver))
+    run = subprocess.run([caffe_bin, "train", "-solver", path, *options], cwd=folder, capture_output=True, text=True,
+                         env={**os.environ, "GLOG_minloglevel": "0", "GLOG_logtostderr": "1"})
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert "Optimization Done" in run.stderr
+    return [float(loss) for _, loss in train.ITERATION.findall(run.stderr)]
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_caffe_trains_with_every_solver(name, tiny, caffe_bin):
+    found = losses(name, tiny, caffe_bin, iterations=1 if name in VGG else 3)
+    assert len(found) >= (1 if name in VGG else 3) and all(math.isfinite(loss) and loss > 0 for loss in found)
+
+
+VGG = [name for name in SOLVERS if not name.startswith(("head_", "demo_"))]
+
+
+@pytest.mark.parametrize("name", [name for name in SOLVERS if not name.startswith("demo_")])       # those draw their images
+def test_caffe_trains_with_every_solver_on_voc(name, real, caffe_bin):
+    folder, weights = real
+    found = losses(name, folder, caffe_bin, *(["-weights", str(weights)] if name in VGG else []))
+    assert len(found) >= 2 and all(math.isfinite(loss) and loss > 0 for loss in found)
+
+
+def test_without_data_one_line_says_what_gets_them(tmp_path, caffe_bin):
+    workplace(tmp_path)
+    run = subprocess.run([caffe_bin, "train", "-solver", "solvers/ccnn_tags.prototxt"], cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode > 0                               # not ended by a signal
+    said = [line for line in run.stderr.splitlines() if "tools/get_voc.py" in line]
+    assert len(said) == 1 and said[0].startswith("data/VOCdevkit/VOC2012: no such folder")
+    assert "Traceback" not in run.stderr and "terminate" not in run.stderr
+
+
+# --- runs that end early
+
+# A constant rate: `poly` would make the weights at iteration k depend on max_iter, which the interrupted runs do not share.
+SETTINGS = ["lr_policy=fixed", "iter_size=2", "snapshot=4", "display=3"]
+
+
+def command(prefix, *changes, solver="demo_tags"):
+    changes = [*SETTINGS, f"snapshot_prefix=snapshots/{prefix}", *changes]
+    return [str(ROOT / "tools/train.py"), f"solvers/{solver}.prototxt", *itertools.chain(*(["--set", c] for c in changes))]
+
+
+def environment(python_bin, caffe_bin):
+    return {**os.environ, "PATH": f"{Path(python_bin).parent}:{os.environ['PATH']}", "CAFFE": caffe_bin, "OPENBLAS_NUM_THREADS": "1"}
+
+
+@pytest.fixture
+def start(tiny, tmp_path, python_bin, caffe_bin):
+    """Start tools/train.py in a folder with the tiny images and snapshots of its own."""
+    workplace(tmp_path)
+    (tmp_path / "data").symlink_to(tiny / "data")
+    started = []
+
+    def start(*arguments, **options):
+        run = subprocess.Popen(command(*arguments, **options.pop("solver", {})), cwd=tmp_path, env=environment(python_bin, caffe_bin),
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, **options)
+        started.append(run)
+        return run
+    start.folder = tmp_path / "snapshots"
+    yield start
+    for run in started:
+        for pid in (run.pid, *children(run.pid)):
+            end(pid)
+        run.communicate()
+
+
+@pytest.fixture
+def finish(start):
+    """Run tools/train.py to its end: (status, stdout, stderr)."""
+    def finish(*arguments, **options):
+        run = start(*arguments, **options)
+        out, error = run.communicate()
+        assert "Traceback" not in error, error
+        return run.returncode, out, error
+    return finish
+
+
+def children(pid):
+    """The process ids of the children of a process."""
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def end(pid):
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def wait_for(condition, run):
+    while not condition():
+        assert run.poll() is None, run.communicate()
+        time.sleep(0.01)
+
+
+def weights(start, prefix, iteration):
+    return init_weights.read_caffemodel(start.folder / f"{prefix}_iter_{iteration}.caffemodel")
+
+
+def assert_same(a, b):
+    """Bit for bit: with one thread of OpenBLAS, Caffe computes the same sums in the same order."""
+    assert a.keys() == b.keys()
+    for name in a:
+        for x, y in zip(a[name], b[name]):
+            np.testing.assert_array_equal(x, y, err_msg=name)
+
+
+def newest(start, prefix):
+    return max(int(re.search(r"_iter_(\d+)", path.name)[1]) for path in start.folder.glob(f"{prefix}_iter_*.solverstate"))
+
+
+def test_a_run_that_was_interrupted_and_killed_ends_in_the_same_weights(start, finish):
+    # 1. ^C, once an iteration is past: a snapshot is left
+    run = start("a", "max_iter=50000")
+    wait_for(lambda: "Iteration 3 " in read(start.folder / "a.log"), run)
+    os.kill(run.pid, signal.SIGINT)
+    _, error = run.communicate()
+    assert run.returncode == 130 and "the same command continues" in error
+    first = newest(start, "a")
+    assert first % 4 or f"Iteration {first}" in read(start.folder / "a.log")
+
+    # 2. kill -9, of Caffe and of the tool, in the middle of training
+    run = start("a", "max_iter=50000")
+    wait_for(lambda: newest(start, "a") > first, run)
+    for pid in (*children(run.pid), run.pid):
+        end(pid)
+    assert "continuing from snapshots/a_iter_" in run.communicate()[1]
+    second = newest(start, "a")
+
+    # 3. the end, and the same without interruptions
+    status, out, error = finish("a", f"max_iter={second + 5}")
+    assert status == 0 and out == f"snapshots/a_iter_{second + 5}.caffemodel\n", error
+    assert finish("b", f"max_iter={second + 5}", "snapshot=1000000")[0] == 0
+    assert_same(weights(start, "a", second + 5), weights(start, "b", second + 5))
+
+    # 4. nothing is left to do
+    status, out, error = finish("a", f"max_iter={second + 5}")
+    assert (status, out) == (0, f"snapshots/a_iter_{second + 5}.caffemodel\n") and "already" in error
+
+
+def read(path):
+    return path.read_text() if path.exists() else ""
+
+
+def test_a_kill_in_the_middle_of_a_snapshot(start, finish):
+    """A limit on the size of files ends Caffe in the middle of writing one, as a kill would, but always at the same byte."""
+    assert finish("whole", "max_iter=10")[0] == 0
+    size = {kind: (start.folder / f"whole_iter_8.{kind}").stat().st_size for kind in ("caffemodel", "solverstate")}
+    assert size["caffemodel"] < size["solverstate"]
+
+    def limit(bytes):
+        return {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (bytes, bytes))}
+
+    # 1. the first snapshot, in the weights: there is nothing to continue from
+    status, _, error = finish("c", "max_iter=10", **limit(size["caffemodel"] - 1000))
+    assert status == 2 and "Check failed: proto.SerializeToOstream" in error
+    assert (start.folder / "c_iter_4.caffemodel").stat().st_size == size["caffemodel"] - 1000
+    # 2. again, in the solver's state: the weights are whole, the state is not
+    status, _, error = finish("c", "max_iter=10", **limit(size["solverstate"] - 1000))
+    assert status == 2 and "starting at random" in error
+    assert (start.folder / "c_iter_4.solverstate").stat().st_size == size["solverstate"] - 1000
+    # 3. a whole one at last, and the next cut
+    status, _, error = finish("c", "max_iter=4")
+    assert status == 0 and "passing over a snapshot: snapshots/c_iter_4.solverstate: is not a whole" in error
+    assert finish("c", "max_iter=10", **limit(size["solverstate"] - 1000))[0] == 2
+    (start.folder / "c_iter_8.solverstate").write_bytes((start.folder / "c_iter_8.caffemodel").read_bytes()[:-9])
+    # 4. continues from the whole one
+    status, _, error = finish("c", "max_iter=10")
+    assert status == 0 and "passing over a snapshot: snapshots/c_iter_8" in error
+    assert "continuing from snapshots/c_iter_4.solverstate" in error
+    assert_same(weights(start, "c", 10), weights(start, "whole", 10))
+
+
+@pytest.fixture(scope="module")
+def snapshot(tiny, python_bin, caffe_bin):
+    """(solver, shapes, state file) of a snapshot by Adam."""
+    run = subprocess.run(command("s", "max_iter=1"), cwd=tiny, env=environment(python_bin, caffe_bin), capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    solver = train.read_solver(ROOT / "solvers/demo_tags.prototxt", [])
+    return solver, init_weights.convolutions(ROOT / "prototxt/demo_tags.prototxt"), tiny / "snapshots/s_iter_1.solverstate"
+
+
+def test_cut_and_broken_snapshots_are_told_from_whole_ones(snapshot, tmp_path):
+    solver, shapes, state_file = snapshot
+    state = caffe_pb2.SolverState.FromString(state_file.read_bytes())
+    state.learned_net = str(tmp_path / "s.caffemodel")
+    model = caffe_pb2.NetParameter.FromString(state_file.with_suffix(".caffemodel").read_bytes())
+    path = tmp_path / "s.solverstate"
+
+    def check(state, model):
+        """state, model: messages or bytes"""
+        path.write_bytes(state if isinstance(state, bytes) else state.SerializeToString())
+        (tmp_path / "s.caffemodel").write_bytes(model if isinstance(model, bytes) else model.SerializeToString())
+        return train.check_snapshot(path, shapes, solver)
+
+    def copy(message):
+        return type(message).FromString(message.SerializeToString())
+
+    assert check(state, model) == 1
+
+    # cut anywhere, between two fields too, where what is left is valid protobuf
+    data = state.SerializeToString()
+    for cut in {0, 1, len(data) // 3, len(data) // 2, len(data) - 1, *boundaries(data)} - {len(data)}:
+        with pytest.raises((UserError, OSError)):
+            check(data[:cut], model)
+    data = model.SerializeToString()
+    last = max(number for number, l in enumerate(model.layer) if l.blobs)
+    needed = len(data) - sum(len(l.SerializeToString()) for l in model.layer[last + 1:])     # the loss layer has no weights
+    for cut in {0, 1, len(data) // 3, len(data) // 2, needed - 100, *boundaries(data)}:
+        if cut < needed - 50:
+            with pytest.raises((UserError, OSError)):
+                check(state, data[:cut])
+
+    broken = copy(model)
+    [l for l in broken.layer if l.blobs][1].blobs[0].data[3] = np.nan
+    with pytest.raises(UserError, match="NaN"):
+        check(state, broken)
+    broken = copy(state)
+    broken.history[-1].data[0] = np.inf
+    with pytest.raises(UserError, match="NaN or infinite"):
+        check(broken, model)
+    broken = copy(state)
+    del broken.history[len(broken.history) // 2:]                   # what SGD would have kept
+    with pytest.raises(UserError, match="keeps 10 of 20 blobs"):
+        check(broken, model)
+    with pytest.raises(UserError, match="another net"):
+        path.write_bytes(state.SerializeToString())
+        (tmp_path / "s.caffemodel").write_bytes(model.SerializeToString())
+        train.check_snapshot(path, {**shapes, "fc8": (21, *shapes["fc8"][1:])}, solver)
+
+
+def boundaries(data):
+    """Where the top-level fields of a protobuf message end."""
+    def varint(at):
+        value = shift = 0
+        while True:
+            byte = data[at]
+            value, shift, at = value | (byte & 127) << shift, shift + 7, at + 1
+            if byte < 128:
+                return value, at
+    at, ends = 0, []
+    while at < len(data):
+        key, at = varint(at)
+        length, at = varint(at)
+        at += length if key & 7 == 2 else 0
+        ends.append(at)
+    return ends
+
+
+@pytest.mark.parametrize("system", ["tags", "full"])        # a loss layer of ours refuses NaN; Caffe's own prints it
+def test_a_loss_that_is_not_a_number_ends_the_run(system, start, finish):
+    status, out, error = finish("n", "base_lr=1e30", "max_iter=1000000", "snapshot=1000000", solver={"solver": f"demo_{system}"})
+    assert (status, out) == (2, "")
+    line = error.splitlines()[-1]
+    assert line.startswith("train.py: error: ") and re.search("nan", line, re.IGNORECASE)
+    iteration = int(re.search(r"at iteration (\d+)", line)[1])
+    assert 1 <= iteration < 20                              # the exact one, though display is 3
+    net = init_weights.read_net(ROOT / f"prototxt/demo_{system}.prototxt")
+    folder = start.folder.parent
+    data = net.layer[0].python_param.param_str.replace("data/demo", f"{folder}/data/demo")
+    samples = voc_data.VOCDataLayer.Samples(data)
+    for t in (2 * iteration, 2 * iteration + 1):
+        assert os.path.relpath(samples.image(t), folder) in line
+    assert not list(start.folder.glob("*.caffemodel"))      # nothing is kept of it
+
+
+def test_the_log_keeps_what_display_asks_for(start, finish):
+    assert finish("d", "max_iter=8", "snapshot=5")[0] == 0
+    log = read(start.folder / "d.log")
+    assert [int(n) for n, _ in train.ITERATION.findall(log)] == [0, 3, 6]
+    assert log.count("Train net output #0: loss") == 3 and log.count(", lr = ") == 3
+    assert "Snapshotting to binary proto file snapshots/d_iter_5.caffemodel" in log
+
+
+# --- what is checked before Caffe starts
+
+@pytest.fixture
+def here(tiny, tmp_path, monkeypatch):
+    workplace(tmp_path)
+    (tmp_path / "data").symlink_to(tiny / "data")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(subprocess, "Popen", None)          # Caffe must not be reached
+    return tmp_path
+
+
+def refused(*arguments):
+    with pytest.raises((UserError, OSError)) as error:
+        train.main([str(a) for a in arguments])
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_bad_input_is_refused_before_caffe_starts(here, monkeypatch):
+    demo = "solvers/demo_tags.prototxt"
+    assert "none.prototxt: no such file" in refused("none.prototxt")
+    assert "tools/init_weights.py makes it" in refused(demo, "--weights", "none.caffemodel")
+    (here / "bad.prototxt").write_text("max_itre: 5")
+    assert "bad.prototxt: is not a solver" in refused("bad.prototxt")
+    (here / "bad.prototxt").write_text("max_iter: 5")
+    assert "bad.prototxt: has no net" in refused("bad.prototxt")
+    assert "--set max_itre=5" in refused(demo, "--set", "max_itre=5")
+    assert "--set max_iter=many" in refused(demo, "--set", "max_iter=many")
+    assert "none.prototxt" in refused(demo, "--set", "net=none.prototxt")
+    assert "type 'Adma' is none of" in refused(demo, "--set", "type=Adma")
+    (here / "net.prototxt").write_text((here / "prototxt/demo_tags.prototxt").read_text().replace("data/demo", "data/none"))
+    assert "data/none" in refused(demo, "--set", "net=net.prototxt")
+    (here / "net.prototxt").write_text("layer {")
+    assert "net.prototxt: is not a net" in refused(demo, "--set", "net=net.prototxt")
+
+    shapes = init_weights.convolutions("prototxt/demo_tags.prototxt")
+    fit = {name: [np.ones(shape, "f4"), np.ones(shape[:1], "f4")] for name, shape in shapes.items()}
+    init_weights.write_caffemodel("fit.caffemodel", fit)
+    Path("cut.caffemodel").write_bytes(Path("fit.caffemodel").read_bytes()[:-5])
+    assert "cut.caffemodel: is not a whole" in refused(demo, "--weights", "cut.caffemodel")
+    init_weights.write_caffemodel("other.caffemodel", {**fit, "conv2": [np.ones((32, 8, 3, 3), "f4"), np.ones(32, "f4")]})
+    assert "layer conv2 is 32x8x3x3, but the net's is 32x16x3x3" in refused(demo, "--weights", "other.caffemodel")
+    init_weights.write_caffemodel("vgg.caffemodel", {"conv1_1": [np.ones((64, 3, 3, 3), "f4"), np.ones(64, "f4")]})
+    assert "holds no layer of the net" in refused(demo, "--weights", "vgg.caffemodel")
+
+    monkeypatch.setattr(train.shutil, "disk_usage", lambda path: os.terminal_size((0, 0)) and type("", (), {"free": 10**6}))
+    assert "will not fit" in refused(demo, "--set", "snapshot=10")
