@@ -484,8 +484,8 @@ def read_ahead(samples, start):
     """Yield samples[start], samples[start + 1], ...; a child process prepares each while the last one is in use.
 
     Not a thread: under `caffe train` the main thread keeps the interpreter's lock while Caffe computes. The child
-    writes into a pipe and so gets ahead by what that holds. It ends when nobody can read any more, because this
-    process died, however it died; or when this generator is closed.
+    writes into a pipe and so gets ahead by what that holds. It ends when this process does, however that ends, as
+    nobody can read any more; or when this generator is closed. (Caffe never frees a Python layer.)
     """
     reader, writer = os.pipe()
     with contextlib.suppress(OSError):
