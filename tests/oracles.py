@@ -31,6 +31,11 @@ class Problem:
         """(k,) what the rows bound from below."""
         return self.M @ np.asarray(p, np.float64).ravel() / self.n
 
+    def range(self):
+        """(k,) how far the rows can vary at all: from the label that gives least at every pixel to the one most."""
+        a = self.M.toarray().reshape(-1, self.L, self.n)
+        return (np.where(self.allowed, a, -np.inf).max(axis=1) - np.where(self.allowed, a, np.inf).min(axis=1)).mean(axis=1)
+
     def p(self, lam):
         return np.exp(self._log_p(lam)[0])
 

@@ -143,7 +143,7 @@ def test_solution_satisfies_kkt(problem, beta, method):
     assert (0 <= s.lam).all() and (s.lam <= c.beta).all()
     assert (surplus[s.lam < c.beta] >= -2e-5).all()        # violated only where slack is bought
     assert (surplus[s.lam > 1e-3] <= 2e-5).all()           # complementary slackness
-    assert (surplus[np.isinf(c.beta)] >= -1.1e-9).all()    # hard rows hold
+    assert (surplus >= -1.1e-9 * twin.range())[np.isinf(c.beta)].all()  # hard rows hold
     np.testing.assert_allclose(s.p, twin.p(s.lam), atol=1e-9)           # stationarity: p is softmax(f + M' lam)
     np.testing.assert_allclose(c.values(s.p), twin.values(s.p), atol=1e-12)
     assert s.residual == pytest.approx(twin.residual(s.lam), abs=1e-8)
@@ -154,15 +154,14 @@ def test_solution_satisfies_kkt(problem, beta, method):
 def test_hard_rows_hold_to_a_billionth_in_the_returned_float64(problem, hardness, tol):
     f, c = problem(seed=3)
     s = optimal(f, c, hardness=hardness, tol=tol)
-    hard = np.isinf(c.beta)
-    assert (c.values(s.p)[hard] >= c.b[hard] - 1.1e-9).all()
+    assert (c.values(s.p) >= c.b - 1.1e-9 * Problem(f, c).range())[np.isinf(c.beta)].all()
 
 
 def recomputed_gap(twin, lam):
     """Primal at p(lam) minus D(lam), row by row; a hard row a billionth of its range short counts as held."""
     short = twin.b - twin.values(twin.p(lam))
     hard = np.isinf(twin.beta)
-    assert (short[hard] <= 1.1e-9 * np.maximum(1, np.abs(twin.b[hard]))).all()
+    assert (short <= 1.1e-9 * twin.range())[hard].all()
     return (twin.beta - lam)[~hard] @ np.maximum(short[~hard], 0) + lam @ np.maximum(-short, 0)
 
 
@@ -540,7 +539,7 @@ s = dual.maximize(f, c, method=sys.argv[1], tol=10)
 once = peak()
 passes, s = s.iterations, None
 s = dual.maximize(f, c, method=sys.argv[1], tol=1e-6)
-assert s.iterations > passes
+assert s.iterations >= passes
 print((once - before) / f.nbytes, (peak() - once) / f.nbytes)
 """
 
