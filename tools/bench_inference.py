@@ -44,7 +44,7 @@ def main(argv=None):
         ours, direct = crf_seconds([np.array(shrink(read_image(path), LONG_SIDE)) for path in photographs[:5]])
     text = "\n".join([
         "# Inference, measured", "",
-        f"`tools/bench_inference.py`{' on photographs of our own' if args.images else ''}. {machine().replace(" (one used)", "")}", "",
+        f"`tools/bench_inference.py`{' on photographs of our own' if args.images else ''}. {machine().replace(' (one used)', '')}", "",
         f"{len(photographs)} photographs, net at {SIZE} pixels, CRF at {LONG_SIDE}, files written, overlays too; start-up "
         "not counted.", "",
         "| CRF | jobs | images / s |", "|---|---|---|",
