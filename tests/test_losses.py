@@ -65,7 +65,7 @@ POINTS = np.full((3, 1, H, W), 255, np.float32)
 POINTS[0, 0, 1, 1:3] = 1
 POINTS[1, 0, 1, 1] = 1
 POINTS[1, 0, 3, 3] = 0
-POINTS[2, 0, 2, 2] = 4
+POINTS[2, 0, 2, 3] = 4
 FULL = np.array([[[[0, 1, 1, 0, 3, 255]] * H],
                  [[[0, 1, 1, 1, 255, 255]] * H],
                  [[[0, 2, 2, 0, 255, 255]] * H]], np.float32)
@@ -147,7 +147,7 @@ batches = pytest.mark.parametrize("images, weight", [(1, 1), (1, 0.5), (3, 1), (
 
 MODES = {       # settings, and whether slack is bought with them on the first image
     "tags": ({"fg_beta": 1.5, "bg_upper": 1}, True), "tags+points": ({}, False), "tags+full": ({}, False),
-    "size": ({"fg_beta": 1.5, "bg_upper": 1}, True), "size+points": ({}, False), "size+full": ({}, False),
+    "size": ({"fg_beta": 1.5, "bg_upper": 1}, True), "size+points": ({"small_upper": 0.1}, False), "size+full": ({}, False),
     "boxes": ({"beta": 3}, True), "boxes+points": ({"beta": 3}, True), "boxes+full": ({}, False),
 }
 
@@ -177,9 +177,10 @@ def test_gradient_by_the_papers_method(tmp_path, mode):
 @pytest.mark.parametrize("mode", ["tags", "size+points", "boxes"])
 def test_gradient_at_another_hardness_holds_p_fixed(tmp_path, mode, images, weight):
     blobs = inputs(mode, images)
-    p = [dual.maximize(f.reshape(L, -1).astype(float), known(mode, blobs, k), hardness=4, tol=1e-8).p
+    bounds, _ = MODES[mode]
+    p = [dual.maximize(f.reshape(L, -1).astype(float), known(mode, blobs, k, **bounds), hardness=4, tol=1e-8).p
          for k, f in enumerate(blobs["scores"])]
-    settings = {"supervision": mode.split("+")[0], "hardness": 4, "tol": 1e-7}
+    settings = {"supervision": mode.split("+")[0], "hardness": 4, "tol": 1e-7, **bounds}
     check(tmp_path, CCNN, settings, blobs, lambda k, f: kl(p[k], f), lambda k, f: kl(p[k], f), weight)
 
 
