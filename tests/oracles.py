@@ -34,7 +34,8 @@ class Problem:
     def range(self):
         """(k,) how far the rows can vary at all: from the label that gives least at every pixel to the one most."""
         a = self.M.toarray().reshape(-1, self.L, self.n)
-        return (np.where(self.allowed, a, -np.inf).max(axis=1) - np.where(self.allowed, a, np.inf).min(axis=1)).mean(axis=1)
+        most, least = np.where(self.allowed, a, -np.inf).max(axis=1), np.where(self.allowed, a, np.inf).min(axis=1)
+        return (most - least).mean(axis=1)
 
     def p(self, lam):
         return np.exp(self._log_p(lam)[0])
