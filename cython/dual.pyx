@@ -25,8 +25,41 @@ read where they lie. Files: constraints.py makes the rows; nothing here knows wh
 import numpy as np
 
 from libc.math cimport INFINITY, exp, expf, fabs, log, logf
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free
 from libc.string cimport memset
+from posix.stdlib cimport posix_memalign
+
+cdef extern from *:
+    """
+    #include <math.h>
+    #include <stdint.h>
+    #include <string.h>
+
+    /* exp(x) for -200 <= x <= 200, to 1e-14: x = n ln 2 + r, a polynomial for exp(r), n into the exponent's bits.
+       It is inlined and vectorised, and so four times as fast as a call into libm's vectors. */
+    static inline double exp_within(double x) {
+        double n = rint(x * 1.4426950408889634), r = x - n * 0.6931471805599453;
+        double y = 1 + r * (1 + r * (1/2. + r * (1/6. + r * (1/24. + r * (1/120. + r * (1/720. + r * (1/5040.
+                 + r * (1/40320. + r * (1/362880. + r * (1/3628800. + r * (1/39916800.)))))))))));
+        int64_t bits = ((int64_t)(int32_t)n + 1023) << 52;
+        double power;
+        memcpy(&power, &bits, sizeof power);
+        return y * power;
+    }
+
+    /* The same in float32, to 2e-7, for -80 <= x <= 80. */
+    static inline float exp_within_f(float x) {
+        float n = rintf(x * 1.44269504f), r = x - n * 0.693147181f;
+        float y = 1 + r * (1 + r * (1/2.f + r * (1/6.f + r * (1/24.f + r * (1/120.f + r * (1/720.f + r * (1/5040.f)))))));
+        int32_t bits = ((int32_t)n + 127) << 23;
+        float power;
+        memcpy(&power, &bits, sizeof power);
+        return y * power;
+    }
+    """
+    double exp_within(double x) noexcept nogil
+    float exp_within_f(float x) noexcept nogil
 
 ctypedef fused real:
     float
@@ -34,13 +67,15 @@ ctypedef fused real:
 
 cdef enum:
     BLOCK = 256           # pixels handled at a time: a few labels of them stay in the first-level cache
-    LOGS = 12             # factors multiplied before one logarithm is taken: exp(+-RANGE)^LOGS is finite
+    QUARTER = 64          # of a block: four pixels share a division, and sums run in four strands
+    LOGS = 16             # factors multiplied before one logarithm is taken: exp(+-RANGE)^LOGS is finite
     NEWTON_PASSES = 300   # bounds on the work, whatever the scores
     PGA_PASSES = 20000
 
 cdef double RANGE = 30          # E is made anew when a bias moves this far from where E was made
+cdef double FLOOR = -200        # exponents end here: exp(-200) is nothing beside 1, yet no denormal number
 cdef double HARD = 1e300        # the price of a hard row in here: compiled with -ffast-math, there is no infinity
-cdef double FEASIBLE = 1e-9     # a hard row holds if it is violated by less: a billionth of the image
+cdef double FEASIBLE = 1e-9     # a hard row holds if it is violated by less: a billionth of what it can range over
 cdef double MARGIN = 5e-10      # hard rows aim this far inside, so that the returned p obeys them
 
 
@@ -52,7 +87,7 @@ class Solution:
     gap        primal - dual at this point, float64
     residual   the largest violation of the optimality conditions, |lam - clip(lam + b - v, 0, beta)|
     iterations passes over the pixels
-    status     "optimal": gap <= tol, and hard rows hold to a billionth of the image
+    status     "optimal": gap <= tol, and hard rows hold to a billionth of their range
                "infeasible": hard rows contradict; `ray` proves it
                "stalled": neither was reached
     ray        None, or (k,) d >= 0, on hard rows only, with d'b > mean_i max_l sum_j d_j a_jil: no p
@@ -75,7 +110,7 @@ class Solution:
                 f"iterations={self.iterations}, lam={np.array2string(self.lam, precision=3)})")
 
 
-def maximize(f, constraints, double hardness=1.0, str method="newton", double tol=1e-6):
+def maximize(f, constraints, hardness=1.0, method="newton", tol=1e-6):
     """The latent distribution: maximise D(lam) for the scores hardness * f over 0 <= lam <= beta.
 
     f            (L, n) float32 or float64, labels first as in a Caffe blob; read in place if contiguous
@@ -85,33 +120,35 @@ def maximize(f, constraints, double hardness=1.0, str method="newton", double to
     tol          "optimal" is said only when the duality gap is at most this
     """
     f = _checked_scores(f)
-    cdef Py_ssize_t L = f.shape[0], n = f.shape[1], k = len(constraints)
-    _check_fit(constraints, L, n)
-    if not 0 < hardness < INFINITY:
+    _check_fit(constraints, f.shape[0], f.shape[1])
+    if not 0 < hardness < 1e100:                      # compared by Python: NaN fails, which C would not promise here
         raise ValueError(f"hardness must be positive and finite; got {hardness}")
     if not tol > 0:
         raise ValueError(f"tol must be positive; got {tol}")
-    if method != "newton" and method != "pga":
+    if method not in ("newton", "pga"):
         raise ValueError(f"method must be 'newton' or 'pga'; got {method!r}")
 
-    cdef Dual problem = _problem(f, constraints, hardness)
+    cdef Dual problem = None
+    if constraints.matrix is None:
+        problem = LabelSums(constraints, f, hardness)
+    if problem is None or not (<LabelSums>problem).groups:
+        problem = GeneralRows(constraints, f, hardness)
     cdef bint newton = method == "newton"
+    problem.tol = tol
+    cdef double[::1] lam = np.empty(problem.k), ray = np.empty(problem.k)
+    cdef Py_ssize_t j
+    p = np.empty_like(f)
     with nogil:
         if newton:
-            problem.climb(tol)
+            problem.climb()
         else:
-            problem.ascend(tol)
-    p = np.empty_like(f)
-    if f.dtype == np.float32:
-        problem.write_f(p)
-    else:
-        problem.write_d(p)
-    ray = None
-    if problem.infeasible:
-        ray = np.asarray(problem.ray)
-    status = "infeasible" if ray is not None else "optimal" if problem.is_optimal(tol) else "stalled"
-    return Solution(p, np.asarray(problem.lam), problem.gap, problem.residual, problem.passes, status, ray,
-                    (problem.value, f, hardness))
+            problem.ascend()
+    problem.write(p)
+    for j in range(problem.k):
+        lam[j], ray[j] = problem.lam[j], problem.ray[j]
+    status = "infeasible" if problem.infeasible else "optimal" if problem.is_optimal() else "stalled"
+    return Solution(p, np.asarray(lam), problem.gap, problem.residual, problem.passes, status,
+                    np.asarray(ray) if problem.infeasible else None, (problem.value - problem.known, f, hardness))
 
 
 def kl_loss(const real[:, ::1] f, const real[:, ::1] p, real[:, ::1] diff=None):
@@ -150,8 +187,8 @@ cdef double softmax_kl(const real* f, const real* p, real* diff, Py_ssize_t L, P
                 top[i] = x if x > top[i] else top[i]
         for l in range(L):
             for i in range(count):
-                x = f[l * n + start + i] - top[i]
-                x = expf(x) if real is float else exp(x)
+                x = max(f[l * n + start + i] - top[i], <real>-80)
+                x = exp_within_f(x) if real is float else exp_within(x)
                 q[l * BLOCK + i] = x
                 total[i] += x
         for i in range(count):
@@ -198,7 +235,7 @@ def mean_log_partition(const real[:, ::1] f, double hardness):
                 top[i] = f[l, i] if f[l, i] > top[i] else top[i]
         for l in range(L):
             for i in range(n):
-                total[i] += exp(hardness * (f[l, i] - top[i]))
+                total[i] += exp_within(max(hardness * (f[l, i] - top[i]), FLOOR))
         for i in range(n):
             logs += log(total[i]) + hardness * top[i]
     return logs / n
@@ -248,99 +285,6 @@ def _check_fit(c, Py_ssize_t L, Py_ssize_t n):
         raise ValueError(f"scores have {L} x {n} entries; the constraint matrix needs {c.matrix.shape[1]}")
 
 
-def _problem(f, c, double hardness):
-    """The quickest form of the dual for these rows."""
-    n = f.shape[1]
-    if c.matrix is None:
-        groups = _groups(c, f.shape[0], n)
-        if groups is not None:
-            return LabelSums(c, n, f, hardness, groups)
-    return GeneralRows(c, n, f, hardness)
-
-
-def _groups(c, Py_ssize_t L, Py_ssize_t n):
-    """Group the pixels that are alike: same labels allowed, same weight in every row.
-
-    Returns (pixels sorted by group or None if there is one group, its G + 1 bounds, G x L allowed, G x k weights);
-    None if nearly every pixel is a group of its own.
-    """
-    cdef Py_ssize_t k = len(c), i, j, s, count = 0, limit = max(n // 4, 1)
-    allowed_ = np.ones(L, bool) if c.allowed is None else c.allowed
-    if allowed_.ndim == 1 and c.regions is None:
-        return None, np.array([0, n]), allowed_.reshape(1, L).view(np.uint8), np.ones((1, k))
-
-    # a fingerprint of every pixel's column; the columns themselves are compared below
-    cdef uint64_t[::1] key = np.zeros(n, np.uint64)
-    cdef const uint8_t[:, ::1] allowed
-    cdef const uint64_t[:, ::1] weights
-    if allowed_.ndim == 2:
-        allowed = allowed_.view(np.uint8)
-        for j in range(L):
-            for i in range(n):
-                key[i] = (key[i] + allowed[j, i] + 1) * <uint64_t>0x9e3779b97f4a7c15
-    if c.regions is not None:
-        weights = c.regions.view(np.uint64)
-        for j in range(k):
-            for i in range(n):
-                key[i] = ((key[i] ^ (key[i] >> 29)) + weights[j, i] + 1) * <uint64_t>0xbf58476d1ce4e5b9
-
-    cdef Py_ssize_t mask = 1
-    while mask < 2 * limit + 2:
-        mask *= 2
-    mask -= 1
-    cdef Py_ssize_t[::1] slot = np.full(mask + 1, -1, np.intp)     # hash table: groups by fingerprint
-    cdef Py_ssize_t[::1] example = np.empty(limit + 1, np.intp), group = np.empty(n, np.intp)
-    for i in range(n):
-        if i and key[i] == key[i - 1]:
-            group[i] = group[i - 1]
-            continue
-        s = <Py_ssize_t>(key[i] >> 20) & mask
-        while slot[s] >= 0 and key[example[slot[s]]] != key[i]:
-            s = (s + 1) & mask
-        if slot[s] < 0:
-            if count == limit:
-                return None
-            slot[s] = count
-            example[count] = i
-            count += 1
-        group[i] = slot[s]
-
-    same = np.asarray(example[:count]), np.asarray(group)
-    cdef Py_ssize_t[::1] first = np.zeros(count + 1, np.intp), pixel = np.empty(n, np.intp), at
-    for i in range(n):
-        first[group[i] + 1] += 1
-    for i in range(count):
-        first[i + 1] += first[i]
-    at = np.array(first)
-    for i in range(n):
-        pixel[at[group[i]]] = i
-        at[group[i]] += 1
-    columns = allowed_.view(np.uint8)[:, same[0]].T if allowed_.ndim == 2 else np.tile(allowed_.view(np.uint8), (count, 1))
-    rows = np.ones((count, k)) if c.regions is None else c.regions[:, same[0]].T
-    if not _alike(allowed_, c.regions, example, group):
-        return None
-    return np.asarray(pixel), np.asarray(first), np.ascontiguousarray(columns), np.ascontiguousarray(rows)
-
-
-cdef bint _alike(allowed_, regions, Py_ssize_t[::1] example, Py_ssize_t[::1] group):
-    """Is every pixel's column its group's? Two columns of one fingerprint are one in 2^64, but this is a proof."""
-    cdef Py_ssize_t i, j, n = group.shape[0]
-    cdef const uint8_t[:, ::1] allowed
-    cdef const double[:, ::1] weights
-    cdef bint differ = False
-    if allowed_.ndim == 2:
-        allowed = allowed_.view(np.uint8)
-        for j in range(allowed.shape[0]):
-            for i in range(n):
-                differ |= allowed[j, i] != allowed[j, example[group[i]]]
-    if regions is not None:
-        weights = regions
-        for j in range(weights.shape[0]):
-            for i in range(n):
-                differ |= weights[j, i] != weights[j, example[group[i]]]
-    return not differ
-
-
 # ------------------------------------------------------------------------------------------------
 # The dual and its two maximisers
 
@@ -349,47 +293,90 @@ cdef class Dual:
     """D, its gradient and Hessian at lam come from `measure`; the maximisers below know nothing else."""
 
     cdef Py_ssize_t k, n
-    cdef const double[::1] b, beta # in,  k
-    cdef double[::1] low, high     # in,  k      the values a row can take at all
-    cdef double[::1] lam, v        # out, k      the point, and the rows there
-    cdef double[::1] g             # out, k      gradient, hard rows aimed MARGIN inside
-    cdef double[:, ::1] H          # out, k x k  covariance of the rows: minus the Hessian
-    cdef double[::1] new_lam, new_v, new_g, step, lower, upper, pull, ray
-    cdef double[:, ::1] new_H, factor
-    cdef double value, gap, residual, hardness
+    cdef double* b              # in,  k      bounds
+    cdef double* beta           # in,  k      prices
+    cdef double* low            # in,  k      the least and the most
+    cdef double* high           #             that a row can be
+    cdef double* lam            # out, k      the point
+    cdef double* v              # out, k      the rows there
+    cdef double* g              # out, k      the gradient; hard rows aim MARGIN inside
+    cdef double* H              # out, k x k  covariance of the rows: minus the Hessian
+    cdef double* ray            # out, k      proof that hard rows contradict
+    cdef double* new_lam        # the next point
+    cdef double* new_v
+    cdef double* new_H
+    cdef double* pull           # the model of D at lam, and the step to its maximum
+    cdef double* lower
+    cdef double* upper
+    cdef double* step
+    cdef double* factor
+    cdef Py_ssize_t* free
+    cdef double known           # mean of f over pixels that have one label only: a constant of D
+    cdef double value, gap, residual, hardness, tol
     cdef Py_ssize_t passes
     cdef bint infeasible
+    cdef void* rooms[64]        # all memory of the problem, given back with it
+    cdef Py_ssize_t taken
+    cdef char* spare            # what is left of the last small piece
+    cdef Py_ssize_t left
 
-    def __cinit__(self, constraints, Py_ssize_t n, *rest):
-        k = len(constraints)
-        self.k, self.n = k, n
-        self.b, self.beta = constraints.b, np.minimum(constraints.beta, HARD)
-        space = np.zeros((12, k))
-        (self.low, self.high, self.lam, self.v, self.g, self.new_lam, self.new_v, self.new_g, self.step, self.lower,
-         self.upper, self.pull) = space
-        self.ray = np.zeros(k)
-        self.H, self.new_H, self.factor = np.zeros((3, k, k))
+    def __cinit__(self, constraints, f, double hardness):
+        cdef const double[::1] b = constraints.b, beta = constraints.beta
+        cdef Py_ssize_t j, k = b.shape[0]
+        self.k, self.n, self.hardness = k, f.shape[1], hardness
+        self.b, self.beta, self.low, self.high = self.reals(k), self.reals(k), self.reals(k), self.reals(k)
+        self.lam, self.v, self.g, self.H = self.reals(k), self.reals(k), self.reals(k), self.reals(k * k)
+        self.new_lam, self.new_v, self.new_H = self.reals(k), self.reals(k), self.reals(k * k)
+        self.pull, self.lower, self.upper, self.step = self.reals(k), self.reals(k), self.reals(k), self.reals(k)
+        self.ray, self.factor, self.free = self.reals(k), self.reals(k * k), self.whole(k)
+        for j in range(k):
+            self.b[j], self.beta[j] = b[j], min(beta[j], HARD)
 
-    cdef double measure(self, double[::1] lam, double[::1] v, double[:, ::1] H, bint second) noexcept nogil:
-        """Return D(lam) without its constant; fill v and, if `second`, H."""
+    def __dealloc__(self):
+        cdef Py_ssize_t j
+        for j in range(self.taken):
+            free(self.rooms[j])
+
+    cdef void* room(self, Py_ssize_t size) except NULL:
+        """Memory that lives as long as the problem, from a cache line's start; set to zero if it is small."""
+        cdef void* place
+        cdef Py_ssize_t whole = (size + 63) // 64 * 64
+        if whole > self.left:
+            if posix_memalign(&place, 64, max(whole, 8192)):
+                raise MemoryError(f"the solver needs {size} bytes more")
+            self.rooms[self.taken] = place
+            self.taken += 1
+            if whole > 8192:
+                return place
+            self.spare, self.left = <char*>place, 8192
+            memset(place, 0, 8192)
+        place = self.spare
+        self.spare, self.left = self.spare + whole, self.left - whole
+        return place
+
+    cdef double* reals(self, Py_ssize_t count) except NULL:
+        return <double*>self.room(count * sizeof(double))
+
+    cdef Py_ssize_t* whole(self, Py_ssize_t count) except NULL:
+        return <Py_ssize_t*>self.room(count * sizeof(Py_ssize_t))
+
+    cdef double measure(self, const double* lam, double* v, double* H) noexcept nogil:
+        """Return D(lam) without its constant; fill v and, if not NULL, H."""
         return 0
 
-    cdef double most(self, double[::1] d) noexcept nogil:
+    cdef double most(self, const double* d) noexcept nogil:
         """mean_i max_l sum_j d_j a_jil: the most that d'v(p) can be."""
         return 0
 
     cdef double spread(self) noexcept nogil:
-        """How much the scores vary from pixel to pixel."""
+        """How far apart the labels' scores are, at a sample of pixels."""
         return 0
 
     cdef void sharpen(self, double hardness) noexcept nogil:
         """Go on with another hardness."""
 
-    cdef void write_f(self, float[:, ::1] p):
-        pass
-
-    cdef void write_d(self, double[:, ::1] p):
-        pass
+    cdef void write(self, p):
+        """p at lam."""
 
     cdef void arrive(self) noexcept nogil:
         """At a new lam: gradient, gap and residual (see the module's docstring)."""
@@ -402,18 +389,19 @@ cdef class Dual:
                 self.g[j] = short
                 self.gap += (self.beta[j] - self.lam[j]) * short if short > 0 else -self.lam[j] * short
             else:
-                self.g[j] = short + MARGIN
+                # MARGIN inside, but never at a cost that tol would notice
+                self.g[j] = short + min(MARGIN * (self.high[j] - self.low[j]), 0.2 * self.tol / (self.k * max(self.lam[j], 1e-9)))
                 self.gap += self.lam[j] * fabs(short)
             target = self.lam[j] + short
             target = 0 if target < 0 else self.beta[j] if target > self.beta[j] else target
             self.residual = max(self.residual, fabs(self.lam[j] - target))
 
-    cdef bint is_optimal(self, double tol) noexcept nogil:
+    cdef bint is_optimal(self) noexcept nogil:
         cdef Py_ssize_t j
         for j in range(self.k):
-            if self.beta[j] == HARD and self.b[j] - self.v[j] > FEASIBLE:
+            if self.beta[j] == HARD and self.b[j] - self.v[j] > FEASIBLE * (self.high[j] - self.low[j]):
                 return False
-        return self.gap <= tol
+        return self.gap <= self.tol
 
     cdef bint is_infeasible(self) noexcept nogil:
         """Do the hard rows contradict each other? lam itself, scaled, is the proof if it is one."""
@@ -441,7 +429,7 @@ cdef class Dual:
         return False
 
     cdef void start(self) noexcept nogil:
-        self.value = self.measure(self.lam, self.v, self.H, True)
+        self.value = self.measure(self.lam, self.v, self.H)
         self.passes += 1
         self.arrive()
 
@@ -454,7 +442,7 @@ cdef class Dual:
     #    radius and D rose, widen it.
     # 5. Stop at a gap below tol; when lam runs off, see whether its direction proves a contradiction.
 
-    cdef void climb(self, double tol) noexcept nogil:
+    cdef void climb(self) noexcept nogil:
         cdef double goal = self.hardness, blunt = 8 / max(self.spread(), 1e-300), ratio
         cdef Py_ssize_t j
         if self.out_of_reach():
@@ -464,7 +452,7 @@ cdef class Dual:
             self.sharpen(blunt)
             self.start()
             while True:
-                self.rise(tol, 6, 0.01)
+                self.rise(6, 0.01)
                 ratio = min(goal / self.hardness, 8.0)
                 for j in range(self.k):
                     self.lam[j] = min(self.lam[j] * ratio, self.beta[j])
@@ -474,19 +462,20 @@ cdef class Dual:
                     break
         else:
             self.start()
-        self.rise(tol, NEWTON_PASSES - self.passes, 0)
+        self.rise(NEWTON_PASSES - self.passes, 0)
 
-    cdef void rise(self, double tol, Py_ssize_t passes, double rough) noexcept nogil:
+    cdef void rise(self, Py_ssize_t passes, double rough) noexcept nogil:
         """Newton's steps until the point is optimal, or its residual below `rough`."""
         cdef double radius = 20, slope, new_slope, new_value, reach
         cdef Py_ssize_t j, t
         for t in range(passes):
-            if self.residual < rough or self.is_optimal(tol):                                 # 5
+            if self.residual < rough or self.is_optimal() or t % 8 == 7 and self.is_infeasible():  # 5
                 return
             self.aim()
             slope = self.model(radius)                                                        # 2
             if not slope > 0:                         # the pull of several rows may point downhill
-                self.pull[:] = self.g
+                for j in range(self.k):
+                    self.pull[j] = self.g[j]
                 slope = self.model(radius)
                 if not slope > 0:
                     return
@@ -496,7 +485,7 @@ cdef class Dual:
                 if self.step[j] >= self.upper[j] and self.upper[j] == self.beta[j] - self.lam[j]:
                     self.new_lam[j] = self.beta[j]
                 reach = max(reach, fabs(self.step[j]))
-            new_value = self.measure(self.new_lam, self.new_v, self.new_H, True)              # 3
+            new_value = self.measure(self.new_lam, self.new_v, self.new_H)              # 3
             self.passes += 1
             new_slope = 0
             for j in range(self.k):
@@ -509,8 +498,6 @@ cdef class Dual:
                 self.arrive()
                 if reach > 0.99 * radius and new_slope >= 0:                                  # 4
                     radius *= 4
-                    if self.is_infeasible():
-                        return
             else:
                 radius = reach * min(max(slope / (slope - new_slope), 0.1), 0.7)              # 4
                 if radius < 1e-14:
@@ -538,75 +525,74 @@ cdef class Dual:
     cdef double model(self, double radius) noexcept nogil:
         """The step: maximise pull'd - d'Hd/2 over the box; return the slope of D along it.
 
-        Coordinate ascent finds which duals end on a side of the box; Cholesky's method settles the rest.
+        Sweeps over the coordinates find which duals end on a side of the box; the others are solved for
+        together. One that leaves the box on the way joins those on the side.
         """
-        cdef Py_ssize_t j, m, sweep
-        cdef double change, d, slope = 0
+        cdef Py_ssize_t j, turn
+        cdef double slope = 0
         for j in range(self.k):
             self.lower[j] = max(-self.lam[j], -radius)
             self.upper[j] = min(self.beta[j] - self.lam[j], radius)
             self.step[j] = 0
-        for sweep in range(40):
-            change = 0
+        for turn in range(3):
+            self.sweep(4)
             for j in range(self.k):
-                d = self.pull[j]
-                for m in range(self.k):
-                    if m != j:
-                        d -= self.H[j, m] * self.step[m]
-                # a row that does not respond (H_jj = 0) goes to the side it is pulled to
-                d = d / self.H[j, j] if self.H[j, j] > 1e-30 else d * HARD
-                d = min(max(d, self.lower[j]), self.upper[j])
-                change = max(change, fabs(d - self.step[j]))
-                self.step[j] = d
-            if change < 1e-3 * radius or self.k == 1:
-                break
-        if self.k > 1:
-            self.settle()
+                if self.settle():
+                    break
         for j in range(self.k):
             slope += self.g[j] * self.step[j]
         return slope
 
-    cdef void settle(self) noexcept nogil:
-        """Solve H d = pull in the duals strictly inside the box, the others held; keep it if it stays inside."""
-        cdef Py_ssize_t j, m, r, free = 0
-        cdef double x
-        cdef double[:, ::1] C = self.factor
-        cdef double[::1] y = self.new_g
-        for j in range(self.k):                       # new_lam: the free duals' numbers, until the step is taken
+    cdef void sweep(self, Py_ssize_t times) noexcept nogil:
+        """Maximise the model over one coordinate after the other."""
+        cdef Py_ssize_t j, t
+        cdef double d, own
+        for t in range(times):
+            for j in range(self.k):
+                own = self.H[j * self.k + j]
+                d = self.pull[j] - dot(self.H + j * self.k, self.step, self.k) + own * self.step[j]
+                # a row that does not respond goes to the side it is pulled to
+                d = d / own if own > 1e-30 else d * HARD
+                self.step[j] = min(max(d, self.lower[j]), self.upper[j])
+
+    cdef bint settle(self) noexcept nogil:
+        """Move the duals inside the box, the others held, to where (1 + 1e-9) H d = pull; False if a side stopped it."""
+        cdef Py_ssize_t j, m, r, k = self.k, free = 0, stopped = -1
+        cdef double x, part = 1
+        cdef double* C = self.factor                  # Cholesky's factor of H on the free duals: H = C C'
+        cdef double* y = self.new_v
+        for j in range(k):
             if self.lower[j] < self.step[j] < self.upper[j]:
-                self.new_lam[free] = j
+                self.free[free] = j
                 free += 1
-        for j in range(free):                         # C C' = H, y = C^-1 (pull - H d), on the free duals
-            r = <Py_ssize_t>self.new_lam[j]
-            for m in range(j + 1):
-                x = self.H[r, <Py_ssize_t>self.new_lam[m]]
-                if m == j:
-                    x *= 1 + 1e-12
-                x -= dot(&C[j, 0], &C[m, 0], m)
-                if m < j:
-                    C[j, m] = x / C[m, m]
-                elif x > 1e-14 * self.H[r, r]:
-                    C[j, j] = x ** 0.5
-                else:
-                    return                            # rows that depend on each other: keep the ascent's answer
-            x = self.pull[r] - dot(&self.H[r, 0], &self.step[0], self.k)
-            y[j] = (x - dot(&C[j, 0], &y[0], j)) / C[j, j]
-        for j in range(free - 1, -1, -1):
-            x = y[j]
+        for j in range(free):                         # y = C^-1 (pull - H d)
+            r = self.free[j]
+            for m in range(j):
+                C[j * k + m] = (self.H[r * k + self.free[m]] - dot(C + j * k, C + m * k, m)) / C[m * k + m]
+            x = self.H[r * k + r]
+            C[j * k + j] = max(x - dot(C + j * k, C + j * k, j), 1e-9 * x + 1e-30) ** 0.5     # dependent rows: damped
+            x = self.pull[r] - dot(self.H + r * k, self.step, k)
+            y[j] = (x - dot(C + j * k, y, j)) / C[j * k + j]
+        for j in range(free - 1, -1, -1):             # y = C'^-1 y
             for m in range(j + 1, free):
-                x -= C[m, j] * y[m]
-            y[j] = x / C[j, j]
+                y[j] -= C[m * k + j] * y[m]
+            y[j] /= C[j * k + j]
         for j in range(free):
-            r = <Py_ssize_t>self.new_lam[j]
-            x = self.step[r] + y[j]
-            if x < self.lower[r] or x > self.upper[r]:
-                return
+            r = self.free[j]
+            x = self.upper[r] - self.step[r] if y[j] > 0 else self.lower[r] - self.step[r]
+            if fabs(y[j]) * part > fabs(x):
+                part, stopped = x / y[j], r
         for j in range(free):
-            self.step[<Py_ssize_t>self.new_lam[j]] += y[j]
+            self.step[self.free[j]] += part * y[j]
+        if stopped < 0:
+            return True
+        x = self.upper[stopped] - self.step[stopped]
+        self.step[stopped] = self.upper[stopped] if x < self.step[stopped] - self.lower[stopped] else self.lower[stopped]
+        return False
 
     # The paper's projected gradient ascent ---------------------------------------------------------
 
-    cdef void ascend(self, double tol) noexcept nogil:
+    cdef void ascend(self) noexcept nogil:
         """lam <- clip(lam + alpha (b - v), 0, beta), alpha halved until D rises as it should, then doubled."""
         cdef double alpha = 1, slope, new_slope, new_value
         cdef Py_ssize_t j
@@ -614,7 +600,7 @@ cdef class Dual:
             self.start()
             return
         self.start()
-        while self.passes < PGA_PASSES and not self.is_optimal(tol):
+        while self.passes < PGA_PASSES and not self.is_optimal():
             slope = 0
             for j in range(self.k):
                 self.new_lam[j] = min(max(self.lam[j] + alpha * self.g[j], 0), self.beta[j])
@@ -622,7 +608,7 @@ cdef class Dual:
                 slope += self.step[j] * self.g[j]
             if not slope > 0:
                 return
-            new_value = self.measure(self.new_lam, self.new_v, self.new_H, False)
+            new_value = self.measure(self.new_lam, self.new_v, NULL)
             self.passes += 1
             new_slope = 0
             for j in range(self.k):
@@ -633,7 +619,7 @@ cdef class Dual:
                 self.value = new_value
                 self.arrive()
                 alpha *= 2
-                if alpha > 1e6 and self.is_infeasible():
+                if self.passes % 64 == 0 and self.is_infeasible():
                     return
             else:
                 alpha *= 0.5
@@ -654,68 +640,82 @@ cdef inline double dot(const double* x, const double* y, Py_ssize_t n) noexcept 
 cdef class LabelSums(Dual):
     """Rows a_jil = A_jl * regions_ji: pixels alike to all rows share their biases.
 
-    Pixels are grouped by which labels they may take and by their weight in every row; in group g row j
-    adds lam_j J_lj to the score of label l, J = A_jl * regions_jg. So the exponentials are taken once,
+    Pixels are grouped by the labels they may take and by their weight in every row; in group g row j
+    adds lam_j J_lj to the score of label l, J_lj = A_jl * regions_jg. So the exponentials are taken once,
 
         E_li = exp(f_li + ref_l - max_l),      p_i(l) = w_l E_li / sum_m w_m E_mi,      w = exp(J lam - ref)
 
     and a pass is a product and a division per pixel. E is made anew where w would leave exp(+-RANGE).
-    A pixel with one label left has p = 1 and costs nothing.
+    A pixel with one label left has p = 1 and costs nothing. The labels, rows, J and E of all groups lie
+    end to end; group g's begin at label_at[g], row_at[g], J_at[g], E_at[g].
     """
 
-    cdef Py_ssize_t groups
-    cdef const float[:, ::1] f32        # in, L x n  the scores, one of the two
-    cdef const double[:, ::1] f64
-    cdef bint single, sorted, made
-    cdef Py_ssize_t[::1] only           # G       the label of a group that has just one
-    cdef Py_ssize_t[::1] pixel          # n       pixels, group by group; not used if there is one group
-    cdef Py_ssize_t[::1] first          # G + 1   a group's place in `pixel`
-    cdef Py_ssize_t[::1] label, row     #         labels and rows of the groups, end to end
-    cdef Py_ssize_t[::1] label_at, row_at, J_at, E_at   # G + 1  a group's place in label, row, J, E
-    cdef double[::1] J                  #         labels x rows, group after group
-    cdef double[::1] E                  #         labels x pixels, group after group
-    cdef double[::1] ref, bias, w       # like label
-    cdef double[::1] fixed              # k       what pixels with a single label give to the rows
-    cdef double[::1] mean, second       # scratch, labels and labels x labels
-    cdef double[::1] p                  # scratch, labels x BLOCK
-    cdef double shift                   # sum over pixels of max_l
+    cdef Py_ssize_t groups      # 0: nearly every pixel is a group of its own, and this is the wrong class
+    cdef object scores          # in, L x n
+    cdef const float* f32       # the same, one of the two is not NULL
+    cdef const double* f64
+    cdef Py_ssize_t* pixel      # n       the pixels, group by group; NULL if there is only one
+    cdef Py_ssize_t* first      # G + 1   a group's place in pixel
+    cdef Py_ssize_t* example    # G       one of its pixels
+    cdef Py_ssize_t* label
+    cdef Py_ssize_t* row
+    cdef Py_ssize_t* label_at
+    cdef Py_ssize_t* row_at
+    cdef Py_ssize_t* J_at
+    cdef Py_ssize_t* E_at
+    cdef Py_ssize_t* only       # G       the label of a group that has just one
+    cdef double* J              # labels x rows
+    cdef double* F              # the scores in the order of E; NULL if there is only one group
+    cdef double* E              # labels x pixels, rows padded to whole blocks
+    cdef double* ref            # like label
+    cdef double* bias
+    cdef double* w
+    cdef double* fixed          # k       what pixels with a single label give to the rows
+    cdef double* mean           # scratch, labels
+    cdef double* cov            # scratch, labels x labels
+    cdef double* p              # scratch, labels x BLOCK
+    cdef double shift           # sum over pixels of max_l
+    cdef bint made              # is E?
 
-    def __init__(self, constraints, Py_ssize_t n, f, double hardness, groups):
-        cdef Py_ssize_t g, j, l, i, m, r, L = f.shape[0], at
-        cdef double[:, ::1] A = constraints.A
+    def __init__(self, constraints, f, double hardness):
+        cdef Py_ssize_t g, i, j, l, m, r, at, size_, most = 0, k = self.k, L = f.shape[0]
         cdef double a, size, low, high
-        self.hardness = hardness
-        self.single = f.dtype == np.float32
-        if self.single:
-            self.f32 = f
+        cdef const float[:, ::1] f32
+        cdef const double[:, ::1] f64
+        self.scores = f
+        if f.dtype == np.float32:
+            f32 = f
+            self.f32 = &f32[0, 0]
         else:
-            self.f64 = f
-        pixel, first, allowed_, weights_ = groups
-        self.sorted = pixel is None
-        self.groups = len(first) - 1
-        if not self.sorted:
-            self.pixel = pixel
-        self.first = first
-        cdef const uint8_t[:, ::1] allowed = allowed_      # G x L
-        cdef const double[:, ::1] weights = weights_       # G x k
+            f64 = f
+            self.f64 = &f64[0, 0]
 
-        self.fixed, self.only = np.zeros(self.k), np.empty(self.groups, np.intp)
-        self.label, self.label_at = np.empty(self.groups * L, np.intp), np.zeros(self.groups + 1, np.intp)
-        self.row, self.row_at = np.empty(self.groups * self.k, np.intp), np.zeros(self.groups + 1, np.intp)
-        self.J_at, self.E_at = np.zeros((2, self.groups + 1), np.intp)
-        cdef Py_ssize_t most = 0
-        for g in range(self.groups):
+        regions_ = constraints.regions
+        allowed_ = np.ones(L, bool) if constraints.allowed is None else constraints.allowed
+        cdef const double[:, ::1] A = constraints.A
+        cdef const double[:, ::1] regions = np.ones((k, 1)) if regions_ is None else regions_
+        cdef const uint8_t[:, ::1] allowed = allowed_.reshape(L, -1).view(np.uint8)
+        if not self.group(allowed, regions, regions_ is not None):
+            return
+        cdef Py_ssize_t G = self.groups, per_label = allowed.shape[1] > 1, per_row = regions_ is not None
+        self.fixed, self.only = self.reals(k), self.whole(G)
+        self.label, self.label_at = self.whole(G * L), self.whole(G + 1)
+        self.row, self.row_at = self.whole(G * k), self.whole(G + 1)
+        self.J_at, self.E_at, self.J = self.whole(G + 1), self.whole(G + 1), self.reals(G * L * k)
+        self.label_at[0] = self.row_at[0] = self.J_at[0] = self.E_at[0] = 0
+        for g in range(G):
             m = r = 0
             for l in range(L):
-                if allowed[g, l]:
+                if allowed[l, self.example[g] if per_label else 0]:
                     self.label[self.label_at[g] + m] = l
                     m += 1
-            size = (self.first[g + 1] - self.first[g]) / <double>n
-            for j in range(self.k):
+            size = (self.first[g + 1] - self.first[g]) / <double>self.n
+            for j in range(k):
+                a = regions[j, self.example[g] if per_row else 0]
                 low, high = HARD, -HARD
                 for l in range(m):
-                    a = A[j, self.label[self.label_at[g] + l]] * weights[g, j]
-                    low, high = min(low, a), max(high, a)
+                    low = min(low, a * A[j, self.label[self.label_at[g] + l]])
+                    high = max(high, a * A[j, self.label[self.label_at[g] + l]])
                 self.low[j] += size * low
                 self.high[j] += size * high
                 if m == 1:
@@ -724,25 +724,112 @@ cdef class LabelSums(Dual):
                     self.row[self.row_at[g] + r] = j
                     r += 1
             if m == 1:
-                self.only[g] = self.label[self.label_at[g]]
+                l = self.only[g] = self.label[self.label_at[g]]
+                for i in range(self.first[g], self.first[g + 1]):
+                    self.known += hardness * self.score(l, i if self.pixel == NULL else self.pixel[i]) / self.n
                 m = 0
+            at = self.J_at[g]
+            for l in range(m):
+                for j in range(self.row_at[g], self.row_at[g] + r):
+                    self.J[at] = (A[self.row[j], self.label[self.label_at[g] + l]]
+                                  * regions[self.row[j], self.example[g] if per_row else 0])
+                    at += 1
             most = max(most, m)
             self.label_at[g + 1] = self.label_at[g] + m
             self.row_at[g + 1] = self.row_at[g] + r
-            self.J_at[g + 1] = self.J_at[g] + m * r
-            self.E_at[g + 1] = self.E_at[g] + m * (self.first[g + 1] - self.first[g])
-        self.J = np.empty(self.J_at[self.groups])
-        self.E = np.empty(self.E_at[self.groups])
-        self.ref, self.bias, self.w = np.zeros((3, self.label_at[self.groups]))
-        self.mean, self.second, self.p = np.empty(most), np.empty(most * most), np.empty(most * BLOCK)
-        for g in range(self.groups):
-            at = self.J_at[g]
-            for l in range(self.label_at[g], self.label_at[g + 1]):
-                for j in range(self.row_at[g], self.row_at[g + 1]):
-                    self.J[at] = A[self.row[j], self.label[l]] * weights[g, self.row[j]]
-                    at += 1
+            self.J_at[g + 1] = at
+            self.E_at[g + 1] = self.E_at[g] + m * padded(self.first[g + 1] - self.first[g])
+        m = self.label_at[G]
+        self.ref, self.bias, self.w = self.reals(m), self.reals(m), self.reals(m)
+        self.E = self.reals((1 if self.pixel == NULL else 2) * self.E_at[G])
+        self.mean, self.cov, self.p = self.reals(most), self.reals(most * most), self.reals(most * BLOCK)
+        if self.pixel != NULL:
+            self.F = self.E + self.E_at[G]
+            for g in range(G):
+                size_ = self.first[g + 1] - self.first[g]
+                for l in range(self.label_at[g + 1] - self.label_at[g]):
+                    for i in range(size_):
+                        self.F[self.E_at[g] + l * padded(size_) + i] = self.score(
+                            self.label[self.label_at[g] + l], self.pixel[self.first[g] + i])
 
-    cdef void weigh(self, double[::1] lam) noexcept nogil:
+    cdef bint group(self, const uint8_t[:, ::1] allowed, const double[:, ::1] regions, bint per_row) except -1:
+        """Sort the pixels into groups: same labels allowed, same weight in every row. False if there are too many."""
+        cdef Py_ssize_t n = self.n, i, j, s, mask, G = 0, limit = max(n // 4, 1)
+        cdef bint per_label = allowed.shape[1] > 1
+        if not per_label and not per_row:
+            self.first, self.example = self.whole(2), self.whole(1)
+            self.first[1] = n
+            self.groups = 1
+            return True
+
+        # a fingerprint of every pixel's column of allowed and regions; the columns themselves are compared below
+        cdef uint64_t[::1] key_ = np.zeros(n, np.uint64)
+        cdef uint64_t* key = &key_[0]
+        cdef uint64_t salt = 0x9e3779b97f4a7c15, bits
+        cdef const uint64_t* weight
+        cdef const uint8_t* may
+        if per_label:
+            for j in range(allowed.shape[0]):
+                salt = salt * <uint64_t>0xd1342543de82ef95 + 1
+                may = &allowed[j, 0]
+                for i in range(n):
+                    key[i] += salt & -<uint64_t>may[i]
+        if per_row:
+            for j in range(regions.shape[0]):
+                salt = salt * <uint64_t>0xd1342543de82ef95 + 1
+                weight = <const uint64_t*>&regions[j, 0]
+                for i in range(n):
+                    bits = (weight[i] ^ (weight[i] >> 32)) * salt
+                    key[i] += bits ^ (bits >> 29)
+
+        mask = 1
+        while mask < 2 * limit + 2:
+            mask *= 2
+        mask -= 1
+        cdef Py_ssize_t[::1] slot = np.full(mask + 1, -1, np.intp)     # hash table: groups by fingerprint
+        cdef Py_ssize_t[::1] group = np.empty(n, np.intp)
+        self.example = self.whole(limit)
+        for i in range(n):
+            if i and key[i] == key[i - 1]:
+                group[i] = group[i - 1]
+                continue
+            s = <Py_ssize_t>(key[i] >> 20) & mask
+            while slot[s] >= 0 and key[self.example[slot[s]]] != key[i]:
+                s = (s + 1) & mask
+            if slot[s] < 0:
+                if G == limit:
+                    return False
+                slot[s] = G
+                self.example[G] = i
+                G += 1
+            group[i] = slot[s]
+
+        cdef bint differ = False
+        if per_label:
+            for j in range(allowed.shape[0]):
+                for i in range(n):
+                    differ |= allowed[j, i] != allowed[j, self.example[group[i]]]
+        if per_row:
+            for j in range(regions.shape[0]):
+                for i in range(n):
+                    differ |= regions[j, i] != regions[j, self.example[group[i]]]
+        if differ:                                    # two columns of one fingerprint: one chance in 2^64
+            return False
+
+        self.first, self.pixel = self.whole(G + 2), self.whole(n)
+        for i in range(G + 2):
+            self.first[i] = 0
+        for i in range(n):                            # counting sort; first runs one group ahead until it is done
+            self.first[group[i] + 2] += 1
+        for i in range(G):
+            self.first[i + 2] += self.first[i + 1]
+        for i in range(n):
+            self.pixel[self.first[group[i] + 1]] = i
+            self.first[group[i] + 1] += 1
+        self.groups = G
+        return True
+
+    cdef void weigh(self, const double* lam) noexcept nogil:
         """w for this lam, and E if w asks for it."""
         cdef Py_ssize_t g, l, j, at
         cdef double drift = 0
@@ -755,57 +842,57 @@ cdef class LabelSums(Dual):
                     at += 1
                 drift = max(drift, fabs(self.bias[l] - self.ref[l]))
         if drift > RANGE or not self.made:
-            self.ref[:] = self.bias
+            for l in range(self.label_at[self.groups]):
+                self.ref[l] = self.bias[l]
             self.shift = 0
             for g in range(self.groups):
-                if self.single:
-                    self.shift += exponentiate(self, g, &self.f32[0, 0])
+                if self.pixel != NULL:
+                    self.shift += exponentiate(self, g, self.F + self.E_at[g], padded(self.first[g + 1] - self.first[g]))
+                elif self.f32 != NULL:
+                    self.shift += exponentiate(self, g, self.f32, self.n)
                 else:
-                    self.shift += exponentiate(self, g, &self.f64[0, 0])
+                    self.shift += exponentiate(self, g, self.f64, self.n)
             self.made = True
         for l in range(self.label_at[self.groups]):
             self.w[l] = exp(self.bias[l] - self.ref[l])
 
-    cdef double measure(self, double[::1] lam, double[::1] v, double[:, ::1] H, bint second) noexcept nogil:
+    cdef double measure(self, const double* lam, double* v, double* H) noexcept nogil:
         cdef Py_ssize_t g, l, m, j, h, labels, rows
-        cdef double logs = self.shift, x, linear = 0
+        cdef double logs, x, linear = 0
         cdef double* J
-        cdef double* C = NULL
+        cdef Py_ssize_t* row
         self.weigh(lam)
         logs = self.shift
         for j in range(self.k):
             v[j] = self.fixed[j]
             linear += lam[j] * (self.b[j] - self.fixed[j])
-        if second:
-            H[:, :] = 0
+        if H != NULL:
+            memset(H, 0, self.k * self.k * sizeof(double))
         for g in range(self.groups):
-            labels = self.label_at[g + 1] - self.label_at[g]
-            rows = self.row_at[g + 1] - self.row_at[g]
+            labels, rows = self.label_at[g + 1] - self.label_at[g], self.row_at[g + 1] - self.row_at[g]
             if labels == 0:
                 continue
-            C = &self.second[0] if second else NULL
-            logs += pass_over_pixels(&self.E[self.E_at[g]], &self.w[self.label_at[g]], labels,
-                                     self.first[g + 1] - self.first[g], &self.p[0], &self.mean[0], C)
-            if rows == 0:
-                continue
-            J = &self.J[self.J_at[g]]
+            logs += pass_over_pixels(self.E + self.E_at[g], self.w + self.label_at[g], labels,
+                                     self.first[g + 1] - self.first[g], self.p, self.mean,
+                                     self.cov if H != NULL else NULL)
+            J, row = self.J + self.J_at[g], self.row + self.row_at[g]
             for j in range(rows):
                 for l in range(labels):
-                    v[self.row[self.row_at[g] + j]] += J[l * rows + j] * self.mean[l] / self.n
-            if not second:
+                    v[row[j]] += J[l * rows + j] * self.mean[l] / self.n
+            if H == NULL:
                 continue
-            for j in range(rows):                     # H += J' (diag(mean) - second) J
+            for j in range(rows):                     # H += J' cov J / n
                 for l in range(labels):
-                    x = J[l * rows + j] * self.mean[l]
+                    x = 0
                     for m in range(labels):
-                        x -= C[l * labels + m] * J[m * rows + j]
+                        x += self.cov[l * labels + m] * J[m * rows + j]
                     x /= self.n
                     for h in range(rows):
-                        H[self.row[self.row_at[g] + j], self.row[self.row_at[g] + h]] += x * J[l * rows + h]
+                        H[row[j] * self.k + row[h]] += x * J[l * rows + h]
         return linear - logs / self.n
 
-    cdef double most(self, double[::1] d) noexcept nogil:
-        cdef Py_ssize_t g, l, j, at, rows
+    cdef double most(self, const double* d) noexcept nogil:
+        cdef Py_ssize_t g, l, j, at
         cdef double total = 0, top, x
         for j in range(self.k):
             total += self.fixed[j] * d[j]
@@ -824,193 +911,213 @@ cdef class LabelSums(Dual):
         return total
 
     cdef double spread(self) noexcept nogil:
-        """Standard deviation of the labels' scores against their pixel's mean, at 64 pixels of every group."""
-        cdef Py_ssize_t g, i, l, labels, at, count = 0
-        cdef double x, here, total = 0
+        cdef Py_ssize_t g, s, l, at, count = 0
+        cdef double x, y, total = 0
         for g in range(self.groups):
-            labels = self.label_at[g + 1] - self.label_at[g]
-            if labels == 0:
-                continue
-            for i in range(64):
-                at = self.first[g] + i * (self.first[g + 1] - self.first[g]) // 64
-                at = at if self.sorted else self.pixel[at]
-                here = 0
-                for l in range(self.label_at[g], self.label_at[g + 1]):
-                    here += self.score(self.label[l], at) / labels
-                for l in range(self.label_at[g], self.label_at[g + 1]):
-                    x = self.score(self.label[l], at) - here
+            for s in range(64):
+                at = self.first[g] + s * (self.first[g + 1] - self.first[g]) // 64
+                at = at if self.pixel == NULL else self.pixel[at]
+                for l in range(self.label_at[g] + 1, self.label_at[g + 1]):
+                    x = self.score(self.label[l], at) - self.score(self.label[l - 1], at)
                     total += x * x
                     count += 1
-        return (total / count) ** 0.5 if count else 0
+        return (0.5 * total / count) ** 0.5 if count else 0
 
     cdef inline double score(self, Py_ssize_t l, Py_ssize_t i) noexcept nogil:
-        return self.f32[l, i] if self.single else self.f64[l, i]
+        return self.f32[l * self.n + i] if self.f32 != NULL else self.f64[l * self.n + i]
 
     cdef void sharpen(self, double hardness) noexcept nogil:
         self.hardness = hardness
         self.made = False
 
-    cdef void write_f(self, float[:, ::1] p):
-        distribute(self, p)
+    cdef void write(self, p):
+        cdef float[:, ::1] p32
+        cdef double[:, ::1] p64
+        if self.f32 != NULL:
+            p32 = p
+            with nogil:
+                distribute(self, p32)
+        else:
+            p64 = p
+            with nogil:
+                distribute(self, p64)
 
-    cdef void write_d(self, double[:, ::1] p):
-        distribute(self, p)
 
-
-cdef double exponentiate(LabelSums s, Py_ssize_t g, const real* f) noexcept nogil:
+cdef double exponentiate(LabelSums s, Py_ssize_t g, const real* f, Py_ssize_t stride) noexcept nogil:
     """E of group g for the biases ref; return the sum over its pixels of the maximum taken off."""
     cdef Py_ssize_t labels = s.label_at[g + 1] - s.label_at[g], size = s.first[g + 1] - s.first[g]
-    cdef Py_ssize_t block, start, count, l, i
+    cdef Py_ssize_t start = 0, count, l, i
     cdef double top[BLOCK]
-    cdef double ref, h = s.hardness, total = 0
+    cdef double x, ref, h = s.hardness, total = 0
     cdef double* E
     cdef const real* row
-    cdef const Py_ssize_t* pixel
-    for block in range((size + BLOCK - 1) // BLOCK if labels else 0):
-        start = block * BLOCK
+    while start < size and labels:
         count = min(<Py_ssize_t>BLOCK, size - start)
+        for i in range(count):
+            top[i] = -HARD
         for l in range(labels):
-            E = &s.E[s.E_at[g]] + l * size + start
-            ref = s.ref[s.label_at[g] + l]
-            row = f + s.label[s.label_at[g] + l] * s.n
-            if s.sorted:
-                row = row + start
-                for i in range(count):
-                    E[i] = h * row[i] + ref
-            else:
-                pixel = &s.pixel[s.first[g] + start]
-                for i in range(count):
-                    E[i] = h * row[pixel[i]] + ref
-            if l == 0:
-                for i in range(count):
-                    top[i] = E[i]
-            else:
-                for i in range(count):
-                    top[i] = E[i] if E[i] > top[i] else top[i]
-        for l in range(labels):
-            E = &s.E[s.E_at[g]] + l * size + start
+            row, ref = f + l * stride + start, s.ref[s.label_at[g] + l]
+            if s.pixel == NULL:                       # else the sorted scores lie label by label
+                row = f + s.label[s.label_at[g] + l] * stride + start
             for i in range(count):
-                E[i] = exp(E[i] - top[i])
+                x = h * row[i] + ref
+                top[i] = x if x > top[i] else top[i]
+        for l in range(labels):
+            E = s.E + s.E_at[g] + l * padded(size) + start
+            row, ref = f + l * stride + start, s.ref[s.label_at[g] + l]
+            if s.pixel == NULL:
+                row = f + s.label[s.label_at[g] + l] * stride + start
+            for i in range(count):
+                E[i] = exp_within(max(h * row[i] + ref - top[i], FLOOR))
+            for i in range(count, BLOCK):
+                E[i] = l == 0
         for i in range(count):
             total += top[i]
+        start += BLOCK
     return total
 
 
 cdef double pass_over_pixels(
-    const double* E,       # in,  labels x size
+    const double* E,       # in,  labels x padded(size)
     const double* w,       # in,  labels
     Py_ssize_t labels,
     Py_ssize_t size,
     double* p,             # scratch, labels x BLOCK
-    double* mean,          # out, labels            sum over the pixels of p
-    double* second,        # out, labels x labels   sum over the pixels of p p', or NULL
+    double* mean,          # out, labels           sum over the pixels of p
+    double* cov,           # out, labels x labels  sum over the pixels of diag(p) - p p', or NULL
 ) noexcept nogil:
     """Return sum_i log sum_l w_l E_li."""
-    cdef Py_ssize_t block, start, count, l, m, i, taken = 0
+    cdef Py_ssize_t start = 0, l, m, i, factors = 0, stride = padded(size)
     cdef double total[BLOCK]
-    cdef double product[BLOCK]     # of LOGS totals, so that one logarithm does for all of them
-    cdef double x, weight, logs = 0
+    cdef double product[QUARTER]   # of many totals, so that one logarithm does for all of them
+    cdef double x, y, z, weight, logs = 0
     cdef const double* e
     cdef double* q
-    for l in range(labels):
-        mean[l] = 0
-        if second != NULL:
-            for m in range(labels):
-                second[l * labels + m] = 0
-    for i in range(BLOCK):
+    memset(mean, 0, labels * sizeof(double))
+    if cov != NULL:
+        memset(cov, 0, labels * labels * sizeof(double))
+    for i in range(QUARTER):
         product[i] = 1
-    for block in range((size + BLOCK - 1) // BLOCK):
-        start = block * BLOCK
-        count = min(<Py_ssize_t>BLOCK, size - start)
-        for i in range(count):
+    while start < size:
+        for i in range(BLOCK):
             total[i] = 0
         for l in range(labels):
-            e = E + l * size + start
-            q = p + l * BLOCK
-            weight = w[l]
-            for i in range(count):
+            e, q, weight = E + l * stride + start, p + l * BLOCK, w[l]
+            for i in range(BLOCK):
                 q[i] = weight * e[i]
                 total[i] += q[i]
-        for i in range(count):
-            product[i] *= total[i]
-            total[i] = 1 / total[i]
+        for i in range(QUARTER):                      # four reciprocals by one division
+            x = total[i] * total[i + QUARTER]
+            y = total[i + 2 * QUARTER] * total[i + 3 * QUARTER]
+            product[i] *= x * y
+            z = 1 / (x * y)
+            x, y = x * z, y * z
+            z = total[i]
+            total[i] = total[i + QUARTER] * y
+            total[i + QUARTER] = z * y
+            z = total[i + 2 * QUARTER]
+            total[i + 2 * QUARTER] = total[i + 3 * QUARTER] * x
+            total[i + 3 * QUARTER] = z * x
         for l in range(labels):
             q = p + l * BLOCK
-            x = 0
-            for i in range(count):
-                q[i] *= total[i]
-                x += q[i]
-            mean[l] += x
-        if second != NULL:
-            for l in range(labels):
-                for m in range(l + 1):
-                    second[l * labels + m] += dot(p + l * BLOCK, p + m * BLOCK, count)
-        taken += 1
-        if taken == LOGS or start + BLOCK >= size:
             for i in range(BLOCK):
+                q[i] *= total[i]
+            mean[l] += sum_block(q)
+        if cov != NULL:
+            for l in range(labels):
+                for m in range(l):
+                    cov[l * labels + m] -= dot_block(p + l * BLOCK, p + m * BLOCK)
+        start += BLOCK
+        factors += 4
+        if factors == LOGS or start >= size:
+            for i in range(QUARTER):
                 logs += log(product[i])
                 product[i] = 1
-            taken = 0
-    if second != NULL:
+            factors = 0
+    mean[0] -= stride - size                          # the pixels past the end
+    logs -= (stride - size) * log(w[0])
+    if cov != NULL:                                   # rows of diag(p) - p p' add up to 0: no variance is a difference
         for l in range(labels):
             for m in range(l):
-                second[m * labels + l] = second[l * labels + m]
+                x = cov[l * labels + m]
+                cov[m * labels + l] = x
+                cov[l * labels + l] -= x
+                cov[m * labels + m] -= x
     return logs
 
 
-cdef void distribute(LabelSums s, real[:, ::1] p) noexcept:
+cdef inline Py_ssize_t padded(Py_ssize_t size) noexcept nogil:
+    """A row of E has whole blocks; the pixels past the end are certain of the group's first label."""
+    return (size + BLOCK - 1) // BLOCK * BLOCK
+
+
+cdef inline double sum_block(const double* x) noexcept nogil:
+    cdef Py_ssize_t i
+    cdef double a = 0, b = 0, c = 0, d = 0
+    for i in range(QUARTER):
+        a += x[i]
+        b += x[i + QUARTER]
+        c += x[i + 2 * QUARTER]
+        d += x[i + 3 * QUARTER]
+    return (a + b) + (c + d)
+
+
+cdef inline double dot_block(const double* x, const double* y) noexcept nogil:
+    cdef Py_ssize_t i
+    cdef double a = 0, b = 0, c = 0, d = 0
+    for i in range(QUARTER):
+        a += x[i] * y[i]
+        b += x[i + QUARTER] * y[i + QUARTER]
+        c += x[i + 2 * QUARTER] * y[i + 2 * QUARTER]
+        d += x[i + 3 * QUARTER] * y[i + 3 * QUARTER]
+    return (a + b) + (c + d)
+
+
+cdef void distribute(LabelSums s, real[:, ::1] p) noexcept nogil:
     """Write p at lam, 0 where a label may not be."""
-    cdef Py_ssize_t g, l, i, block, start, count, size, labels
+    cdef Py_ssize_t g, l, i, block, start, count, size, labels, given = 0
     cdef double total[BLOCK]
     cdef double weight
     cdef double* e
     cdef real* out
     cdef const Py_ssize_t* pixel
-    with nogil:
-        s.weigh(s.lam)
-        for l in range(p.shape[0]):
-            if s.groups > 1 or not member(l, &s.label[0], s.label_at[1]):
-                memset(&p[l, 0], 0, s.n * sizeof(real))
-        for g in range(s.groups):
-            size = s.first[g + 1] - s.first[g]
-            labels = s.label_at[g + 1] - s.label_at[g]
-            if labels == 0:
-                l = s.only[g]
-                for i in range(s.first[g], s.first[g + 1]):
-                    p[l, i if s.sorted else s.pixel[i]] = 1
-                continue
-            for block in range((size + BLOCK - 1) // BLOCK):
-                start = block * BLOCK
-                count = min(<Py_ssize_t>BLOCK, size - start)
-                for i in range(count):
-                    total[i] = 0
-                for l in range(labels):
-                    e = &s.E[s.E_at[g]] + l * size + start
-                    weight = s.w[s.label_at[g] + l]
+    s.weigh(s.lam)
+    for l in range(p.shape[0]):                       # with one group, its labels' rows are written whole below
+        if s.groups == 1 and given < s.label_at[1] and s.label[given] == l:
+            given += 1
+        else:
+            memset(&p[l, 0], 0, s.n * sizeof(real))
+    for g in range(s.groups):
+        size, labels = s.first[g + 1] - s.first[g], s.label_at[g + 1] - s.label_at[g]
+        if labels == 0:
+            for i in range(s.first[g], s.first[g + 1]):
+                p[s.only[g], i if s.pixel == NULL else s.pixel[i]] = 1
+            continue
+        start = -BLOCK
+        while start + BLOCK < size:
+            start += BLOCK
+            count = min(<Py_ssize_t>BLOCK, size - start)
+            for i in range(BLOCK):
+                total[i] = 0
+            for l in range(labels):
+                e = s.E + s.E_at[g] + l * padded(size) + start
+                weight = s.w[s.label_at[g] + l]
+                for i in range(BLOCK):
+                    total[i] += weight * e[i]
+            for i in range(BLOCK):
+                total[i] = 1 / total[i]
+            for l in range(labels):
+                e = s.E + s.E_at[g] + l * padded(size) + start
+                weight = s.w[s.label_at[g] + l]
+                out = &p[s.label[s.label_at[g] + l], 0]
+                if s.pixel == NULL:
+                    out = out + start
                     for i in range(count):
-                        total[i] += weight * e[i]
-                for i in range(count):
-                    total[i] = 1 / total[i]
-                for l in range(labels):
-                    e = &s.E[s.E_at[g]] + l * size + start
-                    weight = s.w[s.label_at[g] + l]
-                    out = &p[s.label[s.label_at[g] + l], 0]
-                    if s.sorted:
-                        out = out + start
-                        for i in range(count):
-                            out[i] = <real>(weight * e[i] * total[i])
-                    else:
-                        pixel = &s.pixel[s.first[g] + start]
-                        for i in range(count):
-                            out[pixel[i]] = <real>(weight * e[i] * total[i])
-
-
-cdef inline bint member(Py_ssize_t l, const Py_ssize_t* labels, Py_ssize_t count) noexcept nogil:
-    cdef Py_ssize_t i
-    for i in range(count):
-        if labels[i] == l:
-            return True
-    return False
+                        out[i] = <real>(weight * e[i] * total[i])
+                else:
+                    pixel = s.pixel + s.first[g] + start
+                    for i in range(count):
+                        out[pixel[i]] = <real>(weight * e[i] * total[i])
 
 
 # ------------------------------------------------------------------------------------------------
@@ -1018,74 +1125,73 @@ cdef inline bint member(Py_ssize_t l, const Py_ssize_t* labels, Py_ssize_t count
 
 
 cdef class GeneralRows(Dual):
-    """Rows a_jil from a sparse matrix: a bias of its own for every pixel and label, exponentials in every pass."""
+    """Rows a_jil from a sparse matrix: every pixel and label has a bias of its own, so every pass exponentiates."""
 
     cdef Py_ssize_t labels
-    cdef double[:, ::1] f               # in, labels x n  hardness-free scores of the labels that appear, -1e300: not here
-    cdef Py_ssize_t[::1] label          # labels          their numbers
-    cdef const int[::1] start, row      # the matrix by columns (csc)
+    cdef double* f                 # in, labels x n   scores of the labels that appear
+    cdef const uint8_t[:, ::1] may # in, labels x n   may the label be here?
+    cdef Py_ssize_t[::1] label     # in, labels       their numbers
+    cdef const int[::1] start      # in               the matrix by columns (csc)
+    cdef const int[::1] row
     cdef const double[::1] entry
-    cdef double[:, ::1] p               # labels x n
-    cdef double[::1] top, u             # n; k
+    cdef double* p                 # labels x n
+    cdef double* top               # n
+    cdef double* u                 # k
 
-    def __init__(self, constraints, Py_ssize_t n, f, double hardness):
-        cdef Py_ssize_t j, i, l, c, e
+    def __init__(self, constraints, f, double hardness):
+        cdef Py_ssize_t n = self.n, j, i, l, c, e, present
         cdef double x
         matrix = constraints.as_matrix(n)
         matrix.sort_indices()
         self.start, self.row = matrix.indptr.astype(np.intc, copy=False), matrix.indices.astype(np.intc, copy=False)
         self.entry = matrix.data
-        self.hardness = hardness
-        allowed = constraints.allowed
-        if allowed is None:
-            allowed = np.ones(len(f), bool)
-        if allowed.ndim == 1:
-            allowed = allowed[:, None]
+        allowed = np.ones(len(f), bool) if constraints.allowed is None else constraints.allowed
+        allowed = np.broadcast_to(allowed.reshape(len(f), -1), f.shape)
         label = np.flatnonzero(allowed.any(axis=1))
         self.label, self.labels = label, len(label)
-        self.f = np.where(allowed[label], np.asarray(f, float)[label], -HARD)
-        self.p = np.empty((len(label), n))
-        self.top, self.u = np.empty(n), np.empty(self.k)
-        # the least and the most a row can be: pixel by pixel its smallest and largest entry, 0 for a label it skips
+        self.may = np.ascontiguousarray(allowed[label]).view(np.uint8)
+        self.p = self.reals((2 * len(label) + 1) * n)
+        self.f, self.top, self.u = self.p + len(label) * n, self.p + 2 * len(label) * n, self.reals(self.k)
+        (<double[:len(label), :n]>self.f)[:, :] = f[label].astype(float)
+        # the least and the most of a row: at every pixel its smallest and largest entry, 0 for a label it skips
         cdef double[::1] low = np.empty(self.k), high = np.empty(self.k)
         cdef Py_ssize_t[::1] seen = np.empty(self.k, np.intp)
-        cdef Py_ssize_t present
         with nogil:
             for i in range(n):
                 present = 0
                 seen[:] = 0
                 for l in range(self.labels):
-                    if self.f[l, i] == -HARD:
+                    if not self.may[l, i]:
                         continue
                     present += 1
                     c = self.label[l] * n + i
                     for e in range(self.start[c], self.start[c + 1]):
                         j, x = self.row[e], self.entry[e]
-                        if seen[j] == 0:
-                            low[j], high[j] = x, x
-                        else:
-                            low[j], high[j] = min(low[j], x), max(high[j], x)
+                        low[j] = x if seen[j] == 0 else min(low[j], x)
+                        high[j] = x if seen[j] == 0 else max(high[j], x)
                         seen[j] += 1
                 for j in range(self.k):
                     if seen[j]:
-                        if seen[j] < present:
-                            low[j], high[j] = min(low[j], 0), max(high[j], 0)
-                        self.low[j] += low[j] / n
-                        self.high[j] += high[j] / n
+                        self.low[j] += (low[j] if seen[j] == present else min(low[j], 0)) / n
+                        self.high[j] += (high[j] if seen[j] == present else max(high[j], 0)) / n
 
-    cdef double measure(self, double[::1] lam, double[::1] v, double[:, ::1] H, bint second) noexcept nogil:
-        cdef Py_ssize_t n = self.n, i, l, c, e, d, j
+    cdef double measure(self, const double* lam, double* v, double* H) noexcept nogil:
+        cdef Py_ssize_t n = self.n, k = self.k, i, l, c, e, d, j
         cdef double x, logs = 0, linear = 0
         cdef double* p
-        cdef double* top = &self.top[0]
+        cdef double* top = self.top
+        cdef const uint8_t* may
+        cdef const double* f
         for l in range(self.labels):                  # f + A' lam, and its maximum
-            p = &self.p[l, 0]
+            p, f, may = self.p + l * n, self.f + l * n, &self.may[l, 0]
             for i in range(n):
-                c = self.label[l] * n + i
-                x = self.hardness * self.f[l, i]
-                for e in range(self.start[c], self.start[c + 1]):
-                    x += lam[self.row[e]] * self.entry[e]
-                p[i] = x
+                p[i] = self.hardness * f[i]
+            c = self.label[l] * n
+            for i in range(n):
+                for e in range(self.start[c + i], self.start[c + i + 1]):
+                    p[i] += lam[self.row[e]] * self.entry[e]
+            for i in range(n):
+                p[i] = p[i] if may[i] else -HARD
             if l == 0:
                 for i in range(n):
                     top[i] = p[i]
@@ -1095,96 +1201,88 @@ cdef class GeneralRows(Dual):
         for i in range(n):
             logs += top[i]
         for l in range(self.labels):
-            p = &self.p[l, 0]
+            p, may = self.p + l * n, &self.may[l, 0]
             for i in range(n):
-                p[i] = exp(p[i] - top[i])
+                p[i] = exp_within(max(p[i] - top[i], FLOOR))
+            for i in range(n):
+                p[i] = p[i] if may[i] else 0
         for i in range(n):
             top[i] = 0
         for l in range(self.labels):
-            p = &self.p[l, 0]
+            p = self.p + l * n
             for i in range(n):
                 top[i] += p[i]
         for i in range(n):
             logs += log(top[i])
+        for i in range(n):
             top[i] = 1 / top[i]
         for l in range(self.labels):
-            p = &self.p[l, 0]
+            p = self.p + l * n
             for i in range(n):
                 p[i] *= top[i]
 
-        v[:] = 0
-        for j in range(self.k):
+        for j in range(k):
+            v[j] = 0
             linear += lam[j] * self.b[j]
-        if second:
-            H[:, :] = 0
-        for i in range(n):
-            if second:
-                self.u[:] = 0
+        if H != NULL:
+            memset(H, 0, k * k * sizeof(double))
+        for i in range(n):                            # v, and H = sum_i cov_i of the rows, pixel by pixel
+            for j in range(k):
+                self.u[j] = 0
             for l in range(self.labels):
                 c = self.label[l] * n + i
                 for e in range(self.start[c], self.start[c + 1]):
-                    x = self.entry[e] * self.p[l, i] / n
-                    v[self.row[e]] += x
-                    if second:
-                        self.u[self.row[e]] += x
+                    x = self.entry[e] * self.p[l * n + i]
+                    self.u[self.row[e]] += x
+                    if H != NULL:
                         for d in range(self.start[c], e + 1):
-                            H[self.row[e], self.row[d]] += x * self.entry[d]
-            if second:
-                for j in range(self.k):
-                    x = self.u[j] * n
-                    if x != 0:
+                            H[self.row[e] * k + self.row[d]] += x * self.entry[d]
+            for j in range(k):
+                x = self.u[j]
+                if x != 0:
+                    v[j] += x / n
+                    if H != NULL:
                         for d in range(j + 1):
-                            H[j, d] -= x * self.u[d]
-        if second:
-            for j in range(self.k):
-                for d in range(j):
-                    H[d, j] = H[j, d]
+                            H[j * k + d] -= x * self.u[d]
+        if H != NULL:
+            for j in range(k):
+                for d in range(j + 1):
+                    H[j * k + d] /= n
+                    H[d * k + j] = H[j * k + d]
         return linear - logs / n
 
-    cdef double most(self, double[::1] d) noexcept nogil:
+    cdef double most(self, const double* d) noexcept nogil:
         cdef Py_ssize_t i, l, c, e
         cdef double total = 0, top, x
         for i in range(self.n):
             top = -HARD
             for l in range(self.labels):
-                if self.f[l, i] == -HARD:
-                    continue
-                c = self.label[l] * self.n + i
-                x = 0
-                for e in range(self.start[c], self.start[c + 1]):
-                    x += d[self.row[e]] * self.entry[e]
-                top = max(top, x)
+                if self.may[l, i]:
+                    c = self.label[l] * self.n + i
+                    x = 0
+                    for e in range(self.start[c], self.start[c + 1]):
+                        x += d[self.row[e]] * self.entry[e]
+                    top = max(top, x)
             total += top / self.n
         return total
 
     cdef double spread(self) noexcept nogil:
-        cdef Py_ssize_t s, i, l, count = 0, here_count
-        cdef double x, here, total = 0
+        cdef Py_ssize_t s, i, l
+        cdef double x, total = 0
+        if self.labels < 2:
+            return 0
         for s in range(64):
             i = s * self.n // 64
-            here, here_count = 0, 0
-            for l in range(self.labels):
-                if self.f[l, i] != -HARD:
-                    here += self.f[l, i]
-                    here_count += 1
-            for l in range(self.labels):
-                if self.f[l, i] != -HARD:
-                    x = self.f[l, i] - here / here_count
-                    total += x * x
-                    count += 1
-        return (total / count) ** 0.5 if count else 0
+            for l in range(1, self.labels):
+                x = self.f[l * self.n + i] - self.f[(l - 1) * self.n + i]
+                total += x * x
+        return (0.5 * total / (64 * (self.labels - 1))) ** 0.5
 
     cdef void sharpen(self, double hardness) noexcept nogil:
         self.hardness = hardness
 
-    cdef void write_f(self, float[:, ::1] p):
-        self.write(np.asarray(p))
-
-    cdef void write_d(self, double[:, ::1] p):
-        self.write(np.asarray(p))
-
     cdef void write(self, p):
         with nogil:
-            self.measure(self.lam, self.new_v, self.new_H, False)
+            self.measure(self.lam, self.new_v, NULL)
         p[...] = 0
-        p[np.asarray(self.label)] = self.p
+        p[np.asarray(self.label)] = <double[:self.labels, :self.n]>self.p

@@ -9,6 +9,8 @@ a pixel cannot take are no rows but a mask, `allowed`: the solver drops them.
 No Caffe in here: with `dual`, this works from NumPy or any other framework.
 """
 
+import functools
+
 import numpy as np
 from scipy import sparse
 
@@ -103,7 +105,7 @@ class Constraints:
         masks = [c.allowed for c in parts if c.allowed is not None]
         if len({mask.ndim for mask in masks}) == 2:
             masks = [mask if mask.ndim == 2 else mask[:, None] for mask in masks]
-        allowed = np.logical_and.reduce(masks) if masks else None
+        allowed = functools.reduce(np.logical_and, masks) if masks else None
 
         both = Constraints(A, np.append(self.b, other.b), np.append(self.beta, other.beta), allowed, regions)
         columns = _agree("columns", *(None if c.matrix is None else c.matrix.shape[1] for c in parts))
@@ -125,7 +127,7 @@ class Constraints:
 
     def as_matrix(self, n):
         """All rows as one k x (L*n) sparse matrix in columns (csc)."""
-        if not self.labels:
+        if not self.A.any() and self.matrix is not None:
             return self.matrix
         weights = sparse.csr_matrix(np.ones((len(self), n)) if self.regions is None else self.regions)
         blocks = [sparse.diags(self.A[:, l]) @ weights for l in range(self.labels)]
@@ -217,19 +219,21 @@ def box_constraints(boxes, shape, labels=21, fraction=0.75, beta=10.0):
     allowed = np.zeros((labels, n), bool)
     allowed[BACKGROUND] = True
     A, b, regions = np.zeros((len(boxes), labels)), np.zeros(len(boxes)), np.zeros((len(boxes), n))
-    for j, (label, *corners) in enumerate(boxes):
-        y0, x0, y1, x1 = (int(c) for c in corners)
-        if not 0 < label < labels or label != int(label):
+    for j, box in enumerate(boxes):
+        if len(box) != 5 or not all(float(x).is_integer() for x in box):
+            raise ValueError(f"box {j}: need five whole numbers (label, y0, x0, y1, x1); got {tuple(box)}")
+        label, y0, x0, y1, x1 = (int(x) for x in box)
+        if not 0 < label < labels:
             raise ValueError(f"box {j}: label {label} is not one of 1 .. {labels - 1}")
         if not (0 <= y0 < y1 <= height and 0 <= x0 < x1 <= width):
             raise ValueError(f"box {j}: ({y0}, {x0}, {y1}, {x1}) is empty or not inside the {height} x {width} grid")
         inside = np.zeros(shape, bool)
         inside[y0:y1, x0:x1] = True
         inside = inside.ravel()
-        A[j, int(label)] = 1
+        A[j, label] = 1
         b[j] = fraction * ((y1 - y0) * (x1 - x0)) / n
         regions[j] = inside
-        allowed[int(label)] |= inside
+        allowed[label] |= inside
     return Constraints(A, b, np.full(len(boxes), float(beta)), allowed, regions)
 
 
