@@ -341,7 +341,7 @@ LISTS = "ImageSets/Segmentation/"
 @pytest.mark.parametrize("archives, message", [
     (lambda: dict(sbd=pack(without(sbd_files(), "cls/2008_000003.mat"), "w:gz")), "has 5 training images, need 6"),
     (bad_sbd(b""), "2008_000002.mat.*no GTcls.Segmentation"),
-    (bad_sbd(mat(sbd_labels(SBD[0]))[:300]), "2008_000002.mat.*no GTcls.Segmentation"),
+    (bad_sbd(mat(sbd_labels(SBD[0])).replace(b"MATLAB 5.0", b"MATLAB 9.9")[:128]), "2008_000002.mat.*no GTcls"),
     (bad_sbd(mat(np.full((20, 30), 21, np.uint8))), "2008_000002.mat.*labels 0..20"),
     (bad_sbd(mat(np.zeros((20, 30)))), "2008_000002.mat.*got float64"),
     (bad_sbd(mat(np.zeros((30, 20), np.uint8))), "2008_000002.png is 20 x 30, its image 30 x 20"),
@@ -364,6 +364,21 @@ def test_damaged_data_are_never_called_done(tmp_path, archives, message):
     with pytest.raises(UserError, match=message):
         get_voc.build(tmp_path / "data", **on_disk(tmp_path / "dl", **archives()))
     assert not list(tmp_path.rglob("train_aug.txt")) and not list(tmp_path.rglob("*.part*"))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_damaged_tar_ends_in_one_line_or_whole(tmp_path, seed):
+    """Bytes that a checksum of the same bytes lets through."""
+    rng, data = np.random.default_rng(seed), np.frombuffer(VOC_TAR, np.uint8).copy()
+    if seed % 2:
+        data = data[:rng.integers(len(data))]
+    else:
+        data[rng.integers(0, len(data), 5)] ^= 1 << rng.integers(8)
+    try:
+        get_voc.build(tmp_path / "data", **on_disk(tmp_path / "dl", voc=data.tobytes()))
+    except UserError as e:
+        assert "\n" not in str(e)
+        assert not list(tmp_path.rglob("train_aug.txt")) and not list(tmp_path.rglob("*.part*"))
 
 
 def test_ids_in_train_and_val_are_refused(tmp_path):
@@ -403,6 +418,15 @@ def test_devkit_that_is_there_is_kept(tmp_path):
     get_voc.build(tmp_path / "data", **arguments)
     assert_whole(tmp_path / "data")
     assert own.stat().st_ino == inode
+
+
+def test_another_voc_is_refused_before_the_download(tmp_path, server):
+    path = tmp_path / "VOCdevkit/VOC2012/ImageSets/Segmentation/val.txt"
+    path.parent.mkdir(parents=True)
+    path.write_text("2007_000033\n")
+    with pytest.raises(UserError, match="has 1 validation images, need 2; move .*VOCdevkit away"):
+        get_voc.build(tmp_path, **online(server))
+    assert not server.asked
 
 
 def test_wrong_list_is_replaced_and_that_is_said(tmp_path, capsys):

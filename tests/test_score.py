@@ -182,7 +182,9 @@ def test_stored_results_join_the_table(voc, capsys):
     (voc / "ImageSets/Segmentation/val.txt").write_text("\n".join(IDS[:2]))
     with pytest.raises(UserError, match="stored.json: was scored with images 3, this with 2"):
         run(voc, voc.parent / "b", stored)
-    for text in ("{", "[]", "{}", '{"rows": [{}]}', '{"rows": [], "split": 1}'):
+    whole = stored.read_text()
+    for text in ("{", "[]", "{}", '{"rows": [{}]}', '{"rows": [], "split": 1}', whole.replace("[[", "[[-"),
+                 whole.replace("[[", "[[1, "), whole.replace("[[", "[[0.5+"), whole.replace('"A"', "7")):
         stored.write_text(text)
         with pytest.raises(UserError, match="stored.json: not a result"):
             run(voc, stored)
@@ -320,6 +322,25 @@ def test_wrong_input(voc, change, arguments, message):
     with pytest.raises((UserError, ImageError, OSError, ValueError), match=message):
         run(voc, voc.parent / "a", *arguments, "--out", out)
     assert not out.exists()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_damaged_files_end_in_one_line(voc, seed):
+    """Cut-off and bit-flipped masks, lists and results."""
+    rng, out = np.random.default_rng(seed), voc.parent
+    run(voc, out / "b", "--out", out / "stored.json")
+    path = [out / "a/2007_000002.png", voc / "SegmentationClass/2007_000001.png",
+            voc / "ImageSets/Segmentation/val.txt", out / "stored.json"][seed % 4]
+    data = np.frombuffer(path.read_bytes(), np.uint8).copy()
+    if seed % 3:
+        data[rng.integers(0, len(data), 3)] ^= 1 << rng.integers(8)
+    else:
+        data = data[:rng.integers(len(data))]
+    path.write_bytes(data.tobytes())
+    try:
+        run(voc, out / "a", out / "stored.json", "--out", out / "result.json")
+    except (UserError, ImageError) as e:
+        assert "\n" not in str(e) and not (out / "result.json").exists()
 
 
 @pytest.mark.parametrize("change, status, says", [

@@ -205,6 +205,16 @@ def test_not_a_log(tmp_path, text):
         figure("log", tmp_path / "x.log")
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_damaged_log(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    text = "".join(glog(i, i, 0.1, [("solver", v) for v in (0.5, 1e-9, 3, 0.001)]) for i in (0, 20, 40))
+    data = np.frombuffer(text.encode(), np.uint8).copy()
+    data[rng.integers(0, len(data), 30)] = rng.integers(0, 256, 30)
+    (tmp_path / "x.log").write_bytes(data.tobytes())
+    figure("log", tmp_path / "x.log")
+
+
 # --- constraints -----------------------------------------------------------------------------------------------
 
 def bars(drawn):

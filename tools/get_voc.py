@@ -80,6 +80,8 @@ def build(out, archives=None, voc=VOC, sbd=SBD, train=10582, val=1449):
     out.mkdir(parents=True, exist_ok=True)
     with alone(out):
         need_voc, need_sbd = not root.exists(), not masks.exists()
+        if not need_voc:                                # another VOC, or part of it: tell before the download
+            check_count(root, "validation", set(ids(root, "val")), val)
         wanted = [a for a, need in ((voc, need_voc), (sbd, need_sbd)) if need]
         check_disk(out, wanted, archives, need_voc * voc.size + need_sbd * MASKS)
         paths = {a: fetch(a, out / "archives") if archives is None else given(a, archives) for a in wanted}
@@ -117,6 +119,7 @@ def fetch(archive, folder):
     folder.mkdir(parents=True, exist_ok=True)
     if path.exists() and md5(path) == archive.md5:
         return path
+    print(f"downloading {archive.url} to {path}")
     for _ in range(2):                                  # a resumed file may be wrong: then once from the start
         resumed = part.exists()
         download(archive.url, part)
@@ -258,11 +261,16 @@ def convert(path, target, root):
             if match and member.isreg() and match[1] not in own:
                 write_mask(target / f"{match[1]}.png", label_map(tar.extractfile(member).read(), member.name))
     for name in own:
-        shutil.copyfile(root / f"SegmentationClass/{name}.png", target / f"{name}.png")
+        source = root / f"SegmentationClass/{name}.png"
+        size_of(source)                                 # it is there, and an image
+        shutil.copyfile(source, target / f"{name}.png")
 
 
 def label_map(data, name):
-    """The H x W uint8 label ids in one of SBD's .mat files: GTcls.Segmentation, no void."""
+    """The H x W uint8 label ids in one of SBD's .mat files: GTcls.Segmentation, no void.
+
+    loadmat can end the process on damaged bytes: verify the archive's checksum first, as fetch and given do.
+    """
     from scipy.io import loadmat
     try:
         labels = loadmat(io.BytesIO(data), variable_names=["GTcls"])["GTcls"]["Segmentation"][0, 0]
@@ -290,10 +298,8 @@ def finish(root, masks, train, val):
     if lost:
         raise UserError(f"{masks}: lacks {lost[0]}.png of VOC train, or it is in val too; "
                         f"move {masks} away and run again")
-    for name, found, need in (("training", len(listed), train), ("validation", len(set(held_out)), val)):
-        if found != need:
-            raise UserError(f"{root}: has {found:,} {name} images, need {need:,}; "
-                            f"move {root.parent} away and run again")
+    check_count(root, "training", listed, train)
+    check_count(root, "validation", set(held_out), val)
     for name in tqdm(listed + held_out, desc="checking sizes", unit="image", disable=None):
         image, mask = (size_of(root / "JPEGImages" / f"{name}.jpg"), size_of(masks / f"{name}.png"))
         if image != mask:
@@ -306,6 +312,12 @@ def finish(root, masks, train, val):
         with cli.whole_file(path) as part:
             part.write_text(text)
     return len(listed), len(held_out)
+
+
+def check_count(root, what, found, need):
+    if len(found) != need:
+        raise UserError(f"{root}: has {len(found):,} {what} images, need {need:,}; "
+                        f"move {root.parent} away and run again")
 
 
 def list_path(root, split):

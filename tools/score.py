@@ -179,15 +179,20 @@ def parse_run(text):
 
 
 def stored_run(path):
+    """The rows of a result that --out wrote, computed again from their confusion matrices."""
     try:
         result = json.loads(path.read_text())
-        rows = [Row(**row) for row in result["rows"]]
-        result["images"], result["classes"], result["split"]
-        for row in rows:
-            float(row.miou)
+        about = {key: result[key] for key in ("split", "images", "classes")}
+        rows = [Row(**row) for row in result["rows"] if row["confusion"]]
+        matrices = [np.array(row.confusion) for row in rows]
+        for row, C in zip(rows, matrices):
+            size = len(about["classes"])
+            if C.shape != (size, size) or C.dtype != int or C.min() < 0 or not isinstance(row.name, str):
+                raise ValueError
     except (KeyError, TypeError, ValueError):
-        raise UserError(f"{path}: not a result that --out wrote")
-    return Run(path.stem, {}, [row for row in rows if row.confusion], {**result, "path": path})
+        raise UserError(f"{path}: not a result that --out wrote") from None
+    return Run(path.stem, {}, [scored(row.name, about["split"], row.crf, C) for row, C in zip(rows, matrices)],
+               {**about, "path": path})
 
 
 def check_stored(about, runs):

@@ -355,7 +355,7 @@ def draw_areas(axis, q, s, c, labels, classes):
         label, = np.flatnonzero(row)
         at, edge, inwards = y[list(labels).index(label)], bound / row[label], 0.02 * np.sign(row[label])
         style = dict(color=ALARM if lam > 0 else "#222222", ls="-" if np.isinf(beta) else (0, (2, 1)))
-        axis.plot([edge + inwards, edge, edge, edge + inwards], at + np.array([0.42, 0.42, -0.42, -0.42]), lw=1.6, **style)
+        axis.plot(edge + np.array([inwards, 0, 0, inwards]), at + np.array([0.42, 0.42, -0.42, -0.42]), lw=1.6, **style)
         if lam > 0:
             axis.text(edge, at + 0.43, f" λ = {lam:.2g}", color=ALARM, fontsize=8, va="bottom")
     axis.plot([], [], color="#222222", lw=1.6, label="bound that holds by itself")
