@@ -22,9 +22,9 @@ from images import palette
 
 CLASSES = ("fish", "beetle", "kite", "snail", "leaf")
 HUES = (0.0, 0.2, 0.4, 0.6, 0.8)                    # of the classes' usual colours, as parts of a turn
-FAITHFUL = 0.85                                     # of the objects have their usual colour
+FAITHFUL = 0.9                                      # of the objects have their usual colour
 VOID = 255
-SHAPES = ((121, 161), (161, 121), (137, 137))       # height, width: 8 k + 1, whole cells of the score grid
+SHAPES = ((97, 129), (129, 97), (113, 113))          # height, width: 8 k + 1, whole cells of the score grid
 FINE = 2                                            # drawn at twice the size, then averaged
 
 
@@ -87,7 +87,7 @@ def clutter(rng, h, w):
     pen = ImageDraw.Draw(canvas)
     for _ in range(rng.integers(20, 32)):
         x, y, angle = rng.uniform(0, w), rng.uniform(0, h), rng.uniform(0, 2 * np.pi)
-        size, kind = FINE * rng.uniform(4, 28), rng.integers(3)
+        size, kind = FINE * rng.uniform(4, 24), rng.integers(3)
         if kind == 0:                               # a patch, turned
             corners = size * np.exp(1j * (angle + np.cumsum(rng.uniform(1, 2, 4)))) + complex(x, y)
             pen.polygon([(z.real, z.imag) for z in corners], paint(rng))
@@ -107,12 +107,11 @@ def paint(rng):
 
 
 def areas(rng):
-    """The fractions of the image the classes shall cover: one to three classes, sum at most 0.6."""
+    """The fractions of the image that its one to three classes shall cover: small all of them, or 0.32 to 0.55 in total."""
     number = rng.choice([1, 2, 3], p=[0.45, 0.4, 0.15])
-    if rng.random() < 0.33:
-        return rng.uniform(0.03, 0.085, min(number, 2))
-    share = rng.dirichlet(np.full(number, 2.5))
-    return np.maximum(rng.uniform(0.32, 0.55) * share, 0.04)
+    if rng.random() < 0.35:
+        return rng.uniform(0.012, 0.035, min(number, 2))
+    return rng.uniform(0.32, 0.55) * rng.dirichlet(np.full(number, 6))
 
 
 def scene(rng):
@@ -143,7 +142,7 @@ def scene(rng):
 
 def place(rng, draw, k, y, x, taken):
     """Put an object of radius k where most of it is seen and least of others hidden, of twelve random poses."""
-    (h, w), period = y.shape, FINE * rng.uniform(7, 9)
+    (h, w), period = y.shape, FINE * rng.uniform(6.5, 8)
     margin = min(0.75 * k, 0.4 * min(h, w))
     poses = rng.uniform((-0.4, margin, margin), (0.4, h - margin, w - margin), (12, 3))
 

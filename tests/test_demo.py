@@ -1,0 +1,237 @@
+"""The demonstration: its data set, its page, and the order of the systems on a shortened run."""
+import base64
+import io
+import re
+import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
+from pathlib import Path
+
+import demo
+import demo_page
+import draw_demo
+import numpy as np
+import pytest
+from cli import UserError
+from images import read_classes, read_image, read_mask
+from PIL import Image
+from score import confusion, scored
+
+LABELS = 1 + len(draw_demo.CLASSES)
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    return draw_demo.draw(tmp_path_factory.mktemp("drawn") / "set", train=40, val=20)
+
+
+def read(root, split):
+    """[(image, mask, boxes)] of a split; boxes as in VOC's files."""
+    samples = []
+    for name in (root / f"ImageSets/Segmentation/{split}.txt").read_text().split():
+        boxes = [(b.findtext("name"), *(int(b.findtext(f"bndbox/{k}")) for k in ("xmin", "ymin", "xmax", "ymax")))
+                 for b in ElementTree.parse(root / f"Annotations/{name}.xml").iter("object")]
+        samples.append((read_image(root / f"JPEGImages/{name}.jpg"),
+                        read_mask(root / f"SegmentationClass/{name}.png", LABELS), boxes))
+    return samples
+
+
+# --- the data set ------------------------------------------------------------------------------------------------
+
+def files(root):
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_a_seed_draws_the_same_set_again(tmp_path):
+    first, again, other = (draw_demo.draw(tmp_path / name, train=4, val=2, seed=seed)
+                           for name, seed in (("first", 3), ("again", 3), ("other", 4)))
+    assert files(first) == files(again)
+    pictures = [name for name in files(first) if name.endswith(".jpg")]
+    assert len(pictures) == 6
+    assert all(files(first)[name] != files(other)[name] for name in pictures)
+
+
+def test_a_set_that_is_there_is_kept_and_a_strangers_folder_is_left_alone(tmp_path):
+    root = draw_demo.draw(tmp_path / "set", train=2, val=1)
+    time = (root / "drawn.txt").stat().st_mtime_ns
+    draw_demo.draw(root, train=2, val=1)
+    assert (root / "drawn.txt").stat().st_mtime_ns == time
+    draw_demo.draw(root, train=3, val=1)
+    assert len(list((root / "JPEGImages").iterdir())) == 4
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/photo.jpg").write_text("mine")
+    with pytest.raises(UserError, match="was not drawn by this tool"):
+        draw_demo.draw(tmp_path / "mine")
+    assert (tmp_path / "mine/photo.jpg").read_text() == "mine"
+
+
+def test_layout_masks_and_boxes_agree(drawn):
+    assert read_classes(drawn / "classes.txt") == ("background", *draw_demo.CLASSES)
+    samples = read(drawn, "train")
+    assert len(samples) == 40 and len(read(drawn, "val")) == 20
+    tags = set()
+    for image, mask, boxes in samples:
+        assert image.shape[:2] == mask.shape and all((side - 1) % 8 == 0 for side in mask.shape)
+        found = set(np.unique(mask)) - {0, 255}
+        tags.add(frozenset(found))
+        assert found == {1 + draw_demo.CLASSES.index(name) for name, *_ in boxes}
+        inside = np.zeros(mask.shape, bool)
+        for name, x0, y0, x1, y1 in boxes:
+            inside[y0 - 1:y1, x0 - 1:x1] = True
+        assert inside[(mask > 0) & (mask < 255)].all()          # nothing of an object outside its boxes
+        assert not inside.all()
+    assert len(tags) > 10                                       # images differ in their tags
+
+
+def test_areas_suit_the_bounds_in_two_images_of_three(drawn):
+    masks = [mask for _, mask, _ in read(drawn, "train") + read(drawn, "val")]
+    shares = np.array([np.bincount(mask[mask < 255], minlength=LABELS) / (mask < 255).sum() for mask in masks])
+    within = ((0.3 < shares[:, 0]) & (shares[:, 0] < 0.7)).mean()
+    small = (shares[:, 1:] < 0.1).all(axis=1).mean()
+    assert 0.5 < within < 0.8 and 0.2 < small < 0.5 and within + small > 0.95
+
+
+def test_colour_alone_does_not_separate_the_classes(drawn):
+    """A table from colour to the label most frequent there, made from the true masks of other images, is no segmenter."""
+    def cells(image):
+        return (image // 32).astype(int) @ (64, 8, 1)
+    counts = np.zeros((512, LABELS))
+    for image, mask, _ in read(drawn, "train"):
+        known = mask < 255
+        np.add.at(counts, (cells(image)[known], mask[known]), 1)
+    table = counts.argmax(axis=1).astype(np.uint8)
+    C = sum(confusion(mask, table[cells(image)], LABELS) for image, mask, _ in read(drawn, "val"))
+    assert scored("colour", "val", False, C).miou < 30
+
+
+# --- the order of the systems --------------------------------------------------------------------------------------
+
+def test_tags_beat_the_baselines_and_masks_beat_tags(tmp_path, capfd):
+    """The real `caffe train` on every system but MIL-Base, for a third of the demonstration's iterations."""
+    demo.main(["--work", str(tmp_path), "--iterations", "800", "--images", "200", "40", "--scores-only",
+               "--systems", "tags,size,em_adapt,mil_fcn,full"])
+    printed = capfd.readouterr().out
+    titles = {title: key for key, (title, _) in demo.SYSTEMS.items()}
+    score = {titles[title.strip()]: float(value) for title, value in re.findall(r"^  (\S.*?) +(\d+\.\d)$", printed, re.M)}
+    assert set(score) == {"tags", "size", "em_adapt", "mil_fcn", "full"}
+    assert max(score["em_adapt"], score["mil_fcn"]) < min(score["tags"], score["size"])
+    assert max(score["tags"], score["size"]) < score["full"]
+
+
+def test_a_training_that_fails_is_told_in_one_line(tmp_path, monkeypatch):
+    data = draw_demo.draw(tmp_path / "data", train=2, val=1)
+    run = demo.plan("tags", 1, data, tmp_path, 2)
+    run.net.write_text(run.net.read_text().replace('"split": "train"', '"split": "absent"'))
+    with pytest.raises(UserError) as error:
+        demo.train([run], 1)
+    assert "demo_tags_solver.prototxt ended with status" in str(error.value) and "absent" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+# --- the page ------------------------------------------------------------------------------------------------------
+
+class Page(HTMLParser):
+    """Checks that tags are closed in order; collects addresses, images and text."""
+
+    VOID = {"meta", "img", "br", "link", "line", "rect", "path", "polyline"}
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.addresses, self.images, self.words, self.tags = [], [], [], [], []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        names = [name for name, _ in attributes]
+        assert len(names) == len(set(names))
+        self.tags.append(tag)
+        self.addresses += [value for name, value in attributes if name in ("src", "href", "srcset", "data", "action", "xlink:href")]
+        if tag == "img":
+            self.images.append(dict(attributes))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def story(**changes):
+    """A Story of noise, with numbers that can be found again."""
+    rng = np.random.default_rng(0)
+    classes = ("background", "fish", "<b>etle", "kite & tail", "snail", "leaf")
+    image = rng.integers(0, 255, (25, 33, 3), np.uint8)
+    truth = rng.integers(0, 6, (25, 33)).astype(np.uint8)
+    systems = [demo_page.System(key, title, told, [40.5 + i] * 5 + [None], 41.25 + i, {0: 1.5, 20: 0.3}, {0: 0.0, 10: 30.0, 20: 41.0 + i})
+               for i, (key, (title, told)) in enumerate(demo.SYSTEMS.items())]
+    maps = rng.dirichlet(np.ones(3), (7, 9)).transpose(2, 0, 1)
+    step = demo_page.Step(20, [0, 1, 4], maps, maps, [(0.3, 0.7), (0.05, None), (0.05, None)], [-0.5, 0.0, 1.0], 0.12, 4, 1e-7)
+    example = demo_page.Example(image, truth, {key: truth for key in demo.SYSTEMS})
+    whole = demo_page.Story(classes, (200, 60), 2.5, systems, [example] * 6, image, [step, step],
+                            np.array([[20, 0.5, 1e-8, 4, 2e-4]] * 8), [], "no model")
+    return whole._replace(**changes)
+
+
+def test_page_is_whole_and_needs_nothing_else():
+    text = demo_page.page(story())
+    page = Page(text)
+    assert page.images and page.addresses
+    assert all(address.startswith("data:image/") for address in page.addresses)
+    assert not re.search(r"url\(|@import|https?://", text)
+    assert "script" not in page.tags and "link" not in page.tags
+    for image in page.images:
+        pixels = Image.open(io.BytesIO(base64.b64decode(image["src"].partition("base64,")[2])))
+        pixels.load()
+        assert pixels.size == (int(image["width"]), int(image["height"])) and image["alt"]
+
+
+def test_page_shows_every_system_and_escapes_names():
+    page = Page(demo_page.page(story()))
+    words = " ".join(page.words)
+    for system in story().systems:
+        assert f"{system.miou:.1f}" in page.words and system.title in words
+    assert "<b>etle" in words and "kite & tail" in words
+    assert "no model" in words
+    assert "b" not in page.open and "etle" not in page.tags
+
+
+def test_page_shows_photographs_if_there_are_any():
+    photo = np.zeros((30, 40, 3), np.uint8)
+    page = Page(demo_page.page(story(photographs=[("cat", photo), ("bike", photo)], no_photographs=None)))
+    assert [image["alt"] for image in page.images if image["width"] == "40"] == ["cat", "bike"]
+
+
+def test_pictures_of_masks_have_the_labels_colours():
+    image = np.full((4, 6, 3), 128, np.uint8)
+    mask = np.array([[0, 1, 2, 3, 4, 5]] * 4, np.uint8)
+    painted = demo_page.painted(image, mask).astype(int)
+    for label in range(1, 6):
+        nearest = min(range(6), key=lambda l: np.abs(painted[0, label] - demo_page.rgb(demo_page.COLOURS[l])).sum())
+        assert nearest == label
+    assert np.ptp(painted[0, 0]) == 0 and painted[0, 0, 0] > 180        # background: pale grey
+
+
+def test_without_a_model_the_photographs_give_a_reason(tmp_path, monkeypatch):
+    import infer
+    monkeypatch.setattr(infer, "HEAD", demo.ROOT / "models/absent.caffemodel")
+    assert demo.photographs(tmp_path) == ([], "models/absent.caffemodel is not there")
+
+
+def test_step_tells_areas_and_bounds_of_the_solution(tmp_path):
+    """q is uniform for a net of zeros: 1/6 each; the tags want at least 5 % of two labels and 30 to 70 % of background."""
+    import caffe
+    net = caffe.Net(str(demo.DEPLOY), caffe.TEST)
+    for blobs in net.params.values():
+        for blob in blobs:
+            blob.data[...] = 0
+    net.save(str(tmp_path / "zero.caffemodel"))
+    present = np.array([1, 1, 0, 0, 1, 0], bool)
+    step = demo.solve(5, tmp_path / "zero.caffemodel", np.zeros((25, 33, 3), np.uint8), present)
+    assert step.labels == [0, 1, 4] and step.q.shape == step.p.shape == (3, 7, 9)
+    np.testing.assert_allclose(step.q, 1 / 6, atol=1e-6)
+    np.testing.assert_allclose(step.p, 1 / 3, atol=1e-6)        # within all bounds: only suppression acts
+    assert step.absent == pytest.approx(0.5) and step.bounds == [[0.3, 0.7], [0.05, None], [0.05, None]]
+    assert step.forces == [0, 0, 0]
