@@ -8,6 +8,7 @@
 `tools/show.py panel --help` and so on tell more. Figures end in .png, .pdf or .svg.
 """
 import argparse
+import inspect
 import re
 from pathlib import Path
 
@@ -37,7 +38,8 @@ def parse_args(argv):
 
     def command(draw):
         name = draw.__name__.partition("_")[2]
-        sub = commands.add_parser(name, description=draw.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+        sub = commands.add_parser(name, description=inspect.cleandoc(draw.__doc__),
+                                  formatter_class=argparse.RawDescriptionHelpFormatter)
         sub.set_defaults(draw=draw)
         sub.add_argument("--out", type=Path, required=True, metavar="PNG", help="the figure: .png, .pdf or .svg")
         return sub.add_argument
@@ -179,7 +181,7 @@ def draw_log(args):
     for axis, title in zip(axes, titles):
         axis.set_ylabel(title)
         axis.grid(alpha=0.25)
-        stretch(axis)
+        stretch(axis, fraction=title.startswith("violation"))
         handles, names = axis.get_legend_handles_labels()
         if names and (len(logs) > 1 or axis is not axes[0] or len(names) > 1):
             axis.legend(frameon=False, loc="upper right", bbox_to_anchor=(1, 0.95))
@@ -247,16 +249,16 @@ def alarm(axis, where, what):
                   clip_on=False, gid="alarm", label=f"{what}: {len(where)} of the iterations shown, first {min(where)}")
 
 
-def stretch(axis):
-    """A logarithmic scale where one value would flatten the rest; else from 0."""
+def stretch(axis, fraction):
+    """A logarithmic scale where one value would flatten the rest; else, and for fractions, from 0."""
     from matplotlib import ticker
     y = np.concatenate([line.get_ydata() for line in axis.lines if line.get_gid() != "alarm"] or [[]])
     y = y[np.isfinite(y)]
     if not y.size:
         axis.set_yticks([])
-    elif y.min() > 0 and y.max() > 8 * np.median(y):
+    elif not fraction and y.min() > 0 and y.max() > 8 * np.median(y):
         axis.set_yscale("log")
-        axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5) if y.max() < 300 * y.min() else (1,)))
         axis.yaxis.set_major_formatter("{x:g}")
         axis.yaxis.set_minor_formatter("")
     elif y.min() >= 0:
