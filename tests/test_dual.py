@@ -399,6 +399,19 @@ def test_rows_that_only_just_agree_are_never_called_infeasible(method):
         assert s.status in ("optimal", "stalled") and s.iterations <= PASSES[method]
 
 
+@pytest.mark.parametrize("scale", [1e-6, 1, 1e6, 1e9])
+def test_all_that_a_row_can_give_is_not_too_much_in_any_unit(scale):
+    """Every pixel must take label 1, weighed 1 to 3: feasible, though sums round."""
+    rng = np.random.default_rng(0)
+    for n in (7, 49, 1000):
+        w = rng.integers(1, 4, n).astype(float)
+        M = sparse.csr_matrix(np.outer([0, scale, 0], w).ravel())
+        for c in (Constraints([[0, scale, 0]], [scale * w.mean()], [np.inf], regions=[w]),
+                  Constraints.from_matrix(M, [scale * w.mean()], [np.inf])):
+            s = solve(rng.normal(size=(3, n)), c)
+            assert s.status == "optimal" and s.p[1].min() > 0.99, s
+
+
 # ---- adversaries -----------------------------------------------------------------------------
 
 def adversaries():
@@ -414,6 +427,7 @@ def adversaries():
     yield "all labels", rng.normal(size=(21, 100)) * 5, tag_constraints(np.ones(21))
     yield "all labels large", rng.normal(size=(21, 100)) * 5, size_constraints(np.ones(21), np.ones(21))
     yield "200 rows", rng.normal(size=(8, 20)), random_rows(rng, 8, 20, 200, hard=0, regions=True)
+    yield "1100 rows", rng.normal(size=(3, 20)), Constraints([[0, 1, 0]] * 1100, [0.5] * 1100, [0.01] * 1100)
     yield "200 equal rows", rng.normal(size=(4, 60)), Constraints([[0, 1, 0, 0]] * 200, [0.6] * 200, [np.inf] * 200)
     far = np.array([[0], [0], [0], [-500]]) * np.ones(60)
     yield "a label nowhere competitive", far, Constraints(np.eye(4)[[3]], [0.3], [np.inf])
@@ -445,6 +459,26 @@ def test_scores_of_any_scale_end_within_the_bound_on_iterations(seed, scale, met
     c = tag_constraints(rng.random(5) < 0.7)
     s = solve(f, c, method=method)
     assert s.status != "infeasible" and s.iterations <= PASSES[method]
+
+
+HUGE = """
+import sys, numpy as np, dual
+from constraints import tag_constraints
+f = np.random.default_rng(0).choice([-1, 0, 1], (4, 30)) * float(sys.argv[2])
+try:
+    s = dual.maximize(f, tag_constraints(np.ones(4)), method=sys.argv[1])
+    assert np.isfinite(s.p).all() and np.allclose(s.p.sum(axis=0), 1) and s.iterations <= 20000
+except ValueError as e:
+    assert "1e" in str(e)
+"""
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("scale", ["1e100", "1e200", "1.7e308"])
+def test_scores_beyond_any_net_end_too(method, scale):
+    """A distribution, or an error that names the size; in a process of its own, which may be stopped."""
+    said = subprocess.run([sys.executable, "-c", HUGE, method, scale], capture_output=True, text=True, timeout=60)
+    assert said.returncode == 0, said.stderr
 
 
 # ---- bad input -------------------------------------------------------------------------------

@@ -334,8 +334,8 @@ def main(argv=None):
         "CPU time of one thread. Problems: smooth random score maps (std 0.1 to 5), 41 x 41 to 63 x 63 unless said, "
         "21 labels, 1 to 5 of them present besides the background; only those whose rows q violates. Ours include the "
         "certificate: gap <= 1e-6 at hardness 1, <= 1e-4 at hardness 1000. The baselines work in float64 on the labels "
-        "that occur, matrices prepared outside the time; PGA to a residual of 1e-5, L-BFGS-B to 1e-7, about the same gap "
-        "as ours; their iterations are evaluations.", "",
+        "that occur, matrices prepared outside the time; PGA to a residual of 1e-5, L-BFGS-B to 1e-7, about the gap of "
+        "ours; their iterations are evaluations.", "",
         *requirements(results, time63 / floor, per_pixel), "",
         *race_table(results), "",
         f"63 x 63 with 4 labels: {1e6 * time63:.1f} us; one float32 exponential pass over the same values: "
