@@ -215,6 +215,12 @@ def test_cut_connections_resume_where_they_were_cut(tmp_path, server):
                      ("bytes=6001-", len(VOC_TAR) - 6001)]       # every byte once
 
 
+def test_a_server_that_cuts_often_is_borne_as_long_as_bytes_come(tmp_path, server):
+    server.cuts = [1000] * (2 * get_voc.PATIENCE)
+    get_voc.build(tmp_path, **online(server))
+    assert_whole(tmp_path)
+
+
 def test_stopped_download_resumes_in_the_next_run(tmp_path, server):
     (tmp_path / "archives").mkdir()
     (tmp_path / "archives/voc.tar.part").write_bytes(VOC_TAR[:777])

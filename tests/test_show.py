@@ -69,7 +69,7 @@ def test_panel_shows_image_truth_and_runs(voc):
         for rows, picture in zip((2, 3, 4, 5), masks):
             assert (picture[:rows] == show.COLOURS[k + 1]).all()
             assert (picture[rows:7] == 0).all()
-        assert (masks[0][7] == show.VOID_COLOUR).all()
+        assert (masks[0][7] == (224, 224, 192)).all()
     legend, = drawn.legends
     assert [text.get_text() for text in legend.texts] == ["background", "boat", "cat", "void: not scored"]
     assert legend.get_patches()[1].get_facecolor()[:3] == pytest.approx(show.COLOURS[4] / 255)
@@ -183,7 +183,7 @@ def test_resumed_training_replaces_what_it_repeats(tmp_path):
 
 def test_other_outputs_and_cut_lines(tmp_path):
     path = tmp_path / "x.log"
-    path.write_bytes(glog(0, 1, 0.1, [("accuracy", 0.5), ("loss2", "3 (* 1 = 3 loss)")]).encode()
+    path.write_bytes(glog(0, 1, 0.1, [("accuracy", 0.5)] + [("loss2", "3 (* 1 = 3 loss)")] * 4).encode()
                      + b"I1116 test.cpp:1]     Test net output #0: solver = 7\n\xff\xfe\n"
                      + b"I1116 03:29:12.802891 20579 solver.cpp:239] Iteration 20 (1 iter/s), loss = 0.5e\n"
                      + b"I1116 03:29:12.802891 20579 solver.cpp:239] Iteration 40, lo")

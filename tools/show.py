@@ -16,11 +16,10 @@ import cli
 from cli import UserError
 
 import numpy as np
-from images import BACKGROUND, VOC_CLASSES, VOID, palette, read_classes, read_image, read_mask, shrink
+from images import VOC_CLASSES, VOID, palette, read_classes, read_image, read_mask, shrink
 from score import parse_run, read_list, read_prediction, say_if_replaced, truth_paths
 
 COLOURS = np.array(palette(), np.uint8).reshape(256, 3)
-VOID_COLOUR = 224, 224, 192                 # VOC's own
 ALARM = "#d62728"
 
 
@@ -78,19 +77,11 @@ def save(figure, path):
     plt.close(figure)
 
 
-def colour(mask):
-    """H x W labels as H x W x 3 colours."""
-    rgb = COLOURS[mask]
-    rgb[mask == VOID] = VOID_COLOUR
-    return rgb
-
-
 def patches(labels, classes):
     """Legend entries: the labels' colours."""
     from matplotlib.patches import Patch
-    names = [(COLOURS[l], classes[l]) for l in sorted(labels) if l != VOID]
-    names += [(np.array(VOID_COLOUR), "void: not scored")] if VOID in labels else []
-    return [Patch(facecolor=rgb / 255, edgecolor="#888888", label=name) for rgb, name in names]
+    names = {**dict(enumerate(classes)), VOID: "void: not scored"}
+    return [Patch(facecolor=COLOURS[l] / 255, edgecolor="#888888", label=names[l]) for l in sorted(labels)]
 
 
 # --- panel -----------------------------------------------------------------------------------------------------
@@ -118,7 +109,7 @@ def draw_panel(args):
         if image.shape[:2] != truth.shape:
             raise UserError(f"{path}: is {truth.shape[1]} x {truth.shape[0]}, "
                             f"its image {image.shape[1]} x {image.shape[0]}")
-        rows.append([image] + [colour(mask) for mask in masks])
+        rows.append([image] + [COLOURS[mask] for mask in masks])
         labels.update(*map(np.unique, masks))
 
     width = 2.2                                             # inches a picture
@@ -331,9 +322,9 @@ def explain(rgb, scores, c, classes):
     axes[0, 0].set_title("image")
     seen = set(labels)
     for line, distribution, name in zip(axes, (q, s.p), "qp"):
-        best = distribution.argmax(axis=0).astype(np.uint8)
+        best = distribution.argmax(axis=0)
         seen.update(l for l in np.unique(best) if (best == l).mean() > 0.02)
-        line[1].imshow(colour(best.reshape(shape)), interpolation="nearest")
+        line[1].imshow(COLOURS[best.reshape(shape)], interpolation="nearest")
         line[1].set_title(f"labels of {name}")
         for axis, label in zip(line[2:], labels):
             shown = axis.imshow(distribution[label].reshape(shape), vmin=0, vmax=1, cmap="magma",
