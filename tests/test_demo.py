@@ -4,7 +4,6 @@ import io
 import re
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
-from pathlib import Path
 
 import demo
 import demo_page
@@ -75,7 +74,7 @@ def test_layout_masks_and_boxes_agree(drawn):
         tags.add(frozenset(found))
         assert found == {1 + draw_demo.CLASSES.index(name) for name, *_ in boxes}
         inside = np.zeros(mask.shape, bool)
-        for name, x0, y0, x1, y1 in boxes:
+        for _, x0, y0, x1, y1 in boxes:
             inside[y0 - 1:y1, x0 - 1:x1] = True
         assert inside[(mask > 0) & (mask < 255)].all()          # nothing of an object outside its boxes
         assert not inside.all()
@@ -91,7 +90,7 @@ def test_areas_suit_the_bounds_in_two_images_of_three(drawn):
 
 
 def test_colour_alone_does_not_separate_the_classes(drawn):
-    """A table from colour to the label most frequent there, made from the true masks of other images, is no segmenter."""
+    """A table from colour to the label most frequent there, made from the true masks of other images, is no use."""
     def cells(image):
         return (image // 32).astype(int) @ (64, 8, 1)
     counts = np.zeros((512, LABELS))
@@ -111,7 +110,8 @@ def test_tags_beat_the_baselines_and_masks_beat_tags(tmp_path, capfd):
                "--systems", "tags,size,em_adapt,mil_fcn,full"])
     printed = capfd.readouterr().out
     titles = {title: key for key, (title, _) in demo.SYSTEMS.items()}
-    score = {titles[title.strip()]: float(value) for title, value in re.findall(r"^  (\S.*?) +(\d+\.\d)$", printed, re.M)}
+    lines = re.findall(r"^  (\S.*?) +(\d+\.\d)$", printed, re.M)
+    score = {titles[title]: float(value) for title, value in lines}
     assert set(score) == {"tags", "size", "em_adapt", "mil_fcn", "full"}
     assert max(score["em_adapt"], score["mil_fcn"]) < min(score["tags"], score["size"])
     assert max(score["tags"], score["size"]) < score["full"]
@@ -125,6 +125,17 @@ def test_a_training_that_fails_is_told_in_one_line(tmp_path, monkeypatch):
         demo.train([run], 1)
     assert "demo_tags_solver.prototxt ended with status" in str(error.value) and "absent" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_last_words_are_caffes_reason(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("I1116 03:49:01.0 7 net.cpp:1] fine\nF1116 03:49:02.0 7 math.cpp:2] Check failed: too large\n"
+                   "*** Check failure stack trace: ***\n    @ 0x7f LogMessage\nPC: @ 0x0 (unknown)\nAborted\n")
+    assert demo.last_words(log) == "Check failed: too large"
+    log.write_text("I1116 03:49:01.0 7 net.cpp:1] fine\nVOCDataLayer: no such file\n\n")
+    assert demo.last_words(log) == "VOCDataLayer: no such file"
+    log.write_text("")
+    assert demo.last_words(log) == "it wrote nothing"
 
 
 # --- the page ------------------------------------------------------------------------------------------------------
@@ -145,7 +156,8 @@ class Page(HTMLParser):
         names = [name for name, _ in attributes]
         assert len(names) == len(set(names))
         self.tags.append(tag)
-        self.addresses += [value for name, value in attributes if name in ("src", "href", "srcset", "data", "action", "xlink:href")]
+        self.addresses += [value for name, value in attributes
+                           if name in ("src", "href", "srcset", "data", "action", "xlink:href")]
         if tag == "img":
             self.images.append(dict(attributes))
         if tag not in self.VOID:
@@ -165,10 +177,12 @@ def story(**changes):
     classes = ("background", "fish", "<b>etle", "kite & tail", "snail", "leaf")
     image = rng.integers(0, 255, (25, 33, 3), np.uint8)
     truth = rng.integers(0, 6, (25, 33)).astype(np.uint8)
-    systems = [demo_page.System(key, title, told, [40.5 + i] * 5 + [None], 41.25 + i, {0: 1.5, 20: 0.3}, {0: 0.0, 10: 30.0, 20: 41.0 + i})
+    systems = [demo_page.System(key, title, told, [40.5 + i] * 5 + [None], 41.25 + i, {0: 1.5, 20: 0.3},
+                                {10: 30.0, 20: 41.0 + i})
                for i, (key, (title, told)) in enumerate(demo.SYSTEMS.items())]
     maps = rng.dirichlet(np.ones(3), (7, 9)).transpose(2, 0, 1)
-    step = demo_page.Step(20, [0, 1, 4], maps, maps, [(0.3, 0.7), (0.05, None), (0.05, None)], [-0.5, 0.0, 1.0], 0.12, 4, 1e-7)
+    bounds = [(0.3, 0.7), (0.05, None), (0.05, None)]
+    step = demo_page.Step(20, [0, 1, 4], maps, maps, bounds, [-0.5, 0.0, 1.0], 0.12, 4, 1e-7)
     example = demo_page.Example(image, truth, {key: truth for key in demo.SYSTEMS})
     whole = demo_page.Story(classes, (200, 60), 2.5, systems, [example] * 6, image, [step, step],
                             np.array([[20, 0.5, 1e-8, 4, 2e-4]] * 8), [], "no model")
@@ -221,7 +235,7 @@ def test_without_a_model_the_photographs_give_a_reason(tmp_path, monkeypatch):
 
 
 def test_step_tells_areas_and_bounds_of_the_solution(tmp_path):
-    """q is uniform for a net of zeros: 1/6 each; the tags want at least 5 % of two labels and 30 to 70 % of background."""
+    """q of a net of zeros is uniform, 1/6 each; the tags want 5 % of two labels at least, and 30 to 70 % background."""
     import caffe
     net = caffe.Net(str(demo.DEPLOY), caffe.TEST)
     for blobs in net.params.values():

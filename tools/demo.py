@@ -26,7 +26,7 @@ import demo_page
 import draw_demo
 import numpy as np
 from cli import UserError
-from images import VOID, read_classes, read_image, read_mask
+from images import read_classes, read_image, read_mask
 from tqdm import tqdm
 from train import find_caffe
 
@@ -70,8 +70,9 @@ def main(argv=None):
     start = time.monotonic()
     work = args.work.resolve()
     cli.load_caffe()
-    data = draw_demo.draw(DATA if work == ROOT else work / "data", *args.images) if args.images else draw_demo.draw(DATA)
-    runs = [plan(system, seed, data, work, args.iterations) for seed in range(1, args.seeds + 1) for system in args.systems]
+    data = draw_demo.draw(work / "data/demo", *args.images)
+    runs = [plan(system, seed, data, work, args.iterations)
+            for seed in range(1, args.seeds + 1) for system in args.systems]
     train(runs, args.jobs)
     scored = score(runs, data, last_only=args.scores_only)
     print(summary(runs, scored))
@@ -93,8 +94,9 @@ def parse_args(argv):
     add("--systems", type=lambda text: text.split(","), default=list(SYSTEMS), metavar="A,B",
         help=f"only these, with --scores-only: {', '.join(SYSTEMS)}")
     add("--iterations", type=cli.count, metavar="N", help="instead of those in the solvers, for a quick look")
-    add("--images", type=int, nargs=2, metavar=("TRAIN", "VAL"), help="draw that many instead")
-    add("--jobs", type=cli.count, default=2, metavar="N", help="trainings at a time, one core each (default: %(default)s)")
+    add("--images", type=cli.count, nargs=2, default=(), metavar=("TRAIN", "VAL"), help="draw that many instead")
+    add("--jobs", type=cli.count, default=2, metavar="N",
+        help="trainings at a time, one core each (default: %(default)s)")
     add("--work", type=Path, default=ROOT, metavar="DIR", help="where data/, snapshots/ and demo/ go (default: here)")
     args = parser.parse_args(argv)
     unknown = [name for name in args.systems if name not in SYSTEMS]
@@ -176,7 +178,8 @@ def progress(run):
 
 def last_words(log):
     """What ended a training, from its log: Caffe's fatal line, else the last line that says something."""
-    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip() and not line.startswith(("***", "    @"))]
+    lines = [line for line in log.read_text(errors="replace").splitlines()
+             if line.strip() and not line.startswith(("***", "PC: @", "    @"))]
     fatal = [line.partition("] ")[2] for line in lines if re.match(r"F\d{4}", line)]
     return (fatal or lines or ["it wrote nothing"])[-1]
 
@@ -200,7 +203,8 @@ def score(runs, data, last_only):
     truths = [read_mask(data / f"SegmentationClass/{name}.png", len(classes)) for name in names]
     grid = infer.score_grid(DEPLOY)
     results = {}
-    models = [(run, iteration, model) for run in runs for iteration, model in list(run.snapshots().items())[-1 if last_only else 0:]]
+    models = [(run, iteration, model) for run in runs
+              for iteration, model in list(run.snapshots().items())[-1 if last_only else 0:]]
     for run, iteration, model in tqdm(models, desc="scoring", unit="model", disable=None):
         net = cli.load_net(DEPLOY, model)
         masks = []
@@ -219,8 +223,9 @@ def summary(runs, scored):
     lines = []
     for system in dict.fromkeys(run.system for run in runs):
         values = [scored[run].row.miou for run in runs if run.system == system]
-        spread = f"  +- {np.std(values, ddof=1):.1f}  ({', '.join(f'{v:.1f}' for v in values)})" if len(values) > 1 else ""
-        lines.append(f"  {SYSTEMS[system][0]:<18} {np.mean(values):5.1f}{spread}")
+        lines.append(f"  {SYSTEMS[system][0]:<18} {np.mean(values):5.1f}")
+        if len(values) > 1:
+            lines[-1] += f" +- {np.std(values, ddof=1):.1f}  ({', '.join(f'{v:.1f}' for v in values)})"
     return "mean IoU on the validation images, percent\n" + "\n".join(lines)
 
 
@@ -233,12 +238,13 @@ def tell(runs, scored, data, pictures, reason, minutes):
     first = {run.system: run for run in runs if run.seed == 1}
     logs = {system: read_log(run.log) for system, run in first.items()}
     classes = read_classes(data / "classes.txt")
-    systems = [demo_page.System(system, *SYSTEMS[system], scored[run].row.iou, scored[run].row.miou, logs[system]["loss"],
-                                {0: 0.0, **scored[run].course}) for system, run in first.items()]
+    systems = [demo_page.System(system, *SYSTEMS[system], scored[run].row.iou, scored[run].row.miou,
+                                logs[system]["loss"], scored[run].course) for system, run in first.items()]
     train_names, names = read_list(data, "train"), read_list(data, "val")
 
     def load(name):
-        return read_image(data / f"JPEGImages/{name}.jpg"), read_mask(data / f"SegmentationClass/{name}.png", len(classes))
+        return (read_image(data / f"JPEGImages/{name}.jpg"),
+                read_mask(data / f"SegmentationClass/{name}.png", len(classes)))
     examples = []
     for name in names:
         image, truth = load(name)
@@ -254,8 +260,8 @@ def tell(runs, scored, data, pictures, reason, minutes):
     models = list(first["tags"].snapshots().items())
     steps = [solve(iteration, model, image, present) for iteration, model in (models[0], models[-1])]
     diagnostics = np.array([[i, *values.mean(axis=0)] for i, values in logs["tags"]["solver"].items()])
-    return demo_page.Story(classes, (len(train_names), len(names)), minutes, systems, examples, image, steps, diagnostics,
-                           pictures, reason)
+    return demo_page.Story(classes, (len(train_names), len(names)), minutes, systems, examples, image, steps,
+                           diagnostics, pictures, reason)
 
 
 def solve(iteration, model, image, present):
@@ -293,8 +299,8 @@ def photographs(work):
     sources = [Path(skimage.__file__).parent / "data" / name for name in PHOTOGRAPHS]
     sources = [path for path in sources if path.exists()]
     out = work / "demo/photographs"
-    done = subprocess.run([sys.executable, ROOT / "tools/infer.py", "--out", out, "--crf", "tuned", *sources], stdout=subprocess.DEVNULL,
-                          stderr=subprocess.PIPE, text=True)
+    done = subprocess.run([sys.executable, ROOT / "tools/infer.py", "--out", out, "--crf", "tuned", *sources],
+                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if done.returncode or not sources:
         words = done.stderr.strip().splitlines() or ["no photographs in scikit-image"]
         return [], words[-1].partition("error: ")[2] or words[-1]

@@ -2,8 +2,8 @@
 
     page(story) -> str
 
-`story` (Story) holds numbers and arrays only; everything about looks is here. Charts are SVG, pictures data URIs, so the
-file can be opened, mailed or archived alone, and needs no network.
+`story` (Story) holds numbers and arrays only; everything about looks is here. Charts are SVG, pictures data URIs, so
+the file can be opened, mailed or archived alone, and needs no network.
 """
 import base64
 import io
@@ -108,8 +108,13 @@ def chart(curves, title, unit, top=None):
     width, height, left, right, base = 540, 300, 40, 124, 262
     x_max = max(max(c[2]) for c in curves)
     y_max = top or nice(max(max(c[2].values()) for c in curves))
-    fx = lambda x: left + (width - left - right) * x / x_max
-    fy = lambda y: base - (base - 16) * min(y, y_max) / y_max
+
+    def fx(x):
+        return left + (width - left - right) * x / x_max
+
+    def fy(y):
+        return base - (base - 16) * min(y, y_max) / y_max
+
     parts = [f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}">']
     for k in range(5):
         y = y_max * k / 4
@@ -126,7 +131,8 @@ def chart(curves, title, unit, top=None):
         points = " ".join(f"{fx(a):.1f},{fy(b):.1f}" for a, b in values.items())
         at = max(y, at + 14)
         parts.append(f'<polyline points="{points}" style="stroke:{colour}"/>'
-                     f'<text x="{width - right + 6}" y="{at + 4:.1f}" style="fill:{colour}" class="name">{escape(name)}</text>')
+                     f'<text x="{width - right + 6}" y="{at + 4:.1f}" style="fill:{colour}" class="name">'
+                     f"{escape(name)}</text>")
     return "".join(parts) + "</svg>"
 
 
@@ -139,7 +145,10 @@ def nice(value):
 def areas(step, classes):
     """Bars: the share of the image that q and p give each label; brackets: its bounds."""
     width, line, left = 430, 62, 84
-    fx = lambda share: left + (width - left - 12) * share
+
+    def fx(share):
+        return left + (width - left - 12) * share
+
     height = line * len(step.labels) + 24
     parts = [f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="areas in q and p against their bounds">']
     for k, label in enumerate(step.labels):
@@ -148,7 +157,8 @@ def areas(step, classes):
         q, p = step.q[k].mean(), step.p[k].mean()
         low, high = step.bounds[k]
         parts.append(f'<text x="{left - 8}" y="{y + 20}" text-anchor="end" class="name">{escape(classes[label])}</text>'
-                     f'<rect x="{left}" y="{y + 2}" width="{fx(q) - left:.1f}" height="12" style="fill:{colour};opacity:.35"/>'
+                     f'<rect x="{left}" y="{y + 2}" width="{fx(q) - left:.1f}" height="12" style="fill:{colour}" '
+                     'opacity=".35"/>'
                      f'<rect x="{left}" y="{y + 16}" width="{fx(p) - left:.1f}" height="12" style="fill:{colour}"/>')
         for bound, hook in ((low, 6), (high, -6)):
             if bound is not None:
@@ -191,8 +201,9 @@ def table(story):
     for s in sorted(story.systems, key=lambda s: s.miou):
         cells = "".join(f"<td>{'–' if v is None else f'{v:.0f}'}</td>" for v in s.iou)
         rows.append(f'<tr class="{"ours" if s.key in ("tags", "size") else ""}"><th>{escape(s.title)}</th>'
-                    f'<td class="told">{escape(s.told)}</td>{cells}<td class="bar"><span style="width:{70 * s.miou / best:.0f}%;'
-                    f'background:{LINES[s.key]}"></span><b>{s.miou:.1f}</b></td></tr>')
+                    f'<td class="told">{escape(s.told)}</td>{cells}<td class="bar">'
+                    f'<span style="width:{70 * s.miou / best:.0f}%;background:{LINES[s.key]}"></span>'
+                    f"<b>{s.miou:.1f}</b></td></tr>")
     return (f'<div class="wide"><table><thead><tr><th>system</th><th>training knows of an image</th>{head}'
             f'<th>mean IoU, %</th></tr></thead><tbody>{"".join(rows)}</tbody></table></div>')
 
@@ -207,17 +218,20 @@ def solver(story):
                 f"<figcaption>{name[0]}({escape(story.classes[label])})</figcaption></figure>"
                 for label, v in zip(step.labels, values))
             maps.append(f'<h4>{name}</h4><div class="maps">{cells}</div>')
-        lost = f"; {step.absent:.0%} of q lies on labels that are not in the image, p has none" if step.absent > 0.005 else ""
+        lost = f"; {step.absent:.0%} of q, and nothing of p, lies on labels that are not in the image"
         blocks.append(f'<div class="step"><div><h3>after {step.iteration} iterations</h3>{"".join(maps)}</div>'
-                      f"<div>{areas(step, story.classes)}<p class=\"note\">pale: area in q, full: area in p, brackets: bounds. "
-                      f"Solved in {step.iterations} Newton steps, duality gap {step.gap:.0e}{lost}.</p></div></div>")
+                      f'<div>{areas(step, story.classes)}<p class="note">Pale: area in q; full: area in p; brackets: '
+                      f"bounds. Solved in {step.iterations} Newton steps, duality gap {step.gap:.0e}{lost}.</p></div>"
+                      "</div>")
     d = story.diagnostics
     quarter = max(1, len(d) // 4)
     early, late = d[:quarter], d[-quarter:]
-    sentence = (f"In the first quarter of the training the net broke a constraint by {early[:, 1].mean():.0%} of the image on "
-                f"average, in the last by {late[:, 1].mean():.0%}. The solver took {np.median(d[:, 3]):.0f} steps and "
-                f"{1e3 * np.median(d[:, 4]):.2f} ms an image (median); its largest duality gap was {d[:, 2].max():.0e}.")
-    image = f'<figure class="one">{picture(story.image, "the image of this section", "jpeg")}<figcaption>a training image</figcaption></figure>'
+    sentence = (f"In the first quarter of the training the net broke a constraint by {early[:, 1].mean():.0%} of the "
+                f"image on average, in the last by {late[:, 1].mean():.0%}. The solver took {np.median(d[:, 3]):.0f} "
+                f"steps and {1e3 * np.median(d[:, 4]):.2f} ms an image (median); its largest duality gap was "
+                f"{d[:, 2].max():.0e}.")
+    image = (f'<figure class="one">{picture(story.image, "the image of this section", "jpeg")}'
+             "<figcaption>a training image</figcaption></figure>")
     return f"{image}<p>{sentence}</p>" + "".join(blocks)
 
 
@@ -226,8 +240,9 @@ def photographs(story):
         return (f'<p>This run has no photographs: {escape(story.no_photographs)}.</p>'
                 "<pre>tools/infer.py --out masks holiday/*.jpg</pre>")
     cells = "".join(f"<figure>{picture(image, name, 'jpeg')}</figure>" for name, image in story.photographs)
-    return ('<p>The model in <code>models/</code> learned VOC\'s 20 classes from tags and one bit of size a tag; no pixel of '
-            f'VOC\'s masks. Here it is on photographs that scikit-image carries.</p><div class="gallery three">{cells}</div>')
+    return ("<p>The model in <code>models/</code> learned the 20 classes of VOC from tags and one bit of size a tag, "
+            "without any mask. Here it is on photographs that scikit-image carries, its edges sharpened by a CRF.</p>"
+            f'<div class="gallery three">{cells}</div>')
 
 
 def page(story):
@@ -247,9 +262,9 @@ def page(story):
 <body>
 <header>
 <h1>Segmentation learned from tags</h1>
-<p class="lead">Nobody outlined anything for this net. Of each of its {story.images[0]} training images it was told only which
-kinds of objects are in it: <q>fish, snail</q>. A linear constraint on its output for every tag, one solver step an image, and
-Caffe's own SGD did the rest, in {story.minutes:.1f} minutes for all {len(story.systems)} systems on this page.</p>
+<p class="lead">Nobody outlined anything for this net. Of each of its {story.images[0]} training images it was told only
+which kinds of objects are in it: <q>fish, snail</q>. Linear constraints on its output and Caffe's own SGD did the rest,
+in {story.minutes:.1f} minutes for all {len(story.systems)} systems on this page.</p>
 <div class="tiles">
 <div><b>{baseline.miou:.0f}</b>best baseline on tags<small>{escape(baseline.title)}</small></div>
 <div style="color:{LINES['tags']}"><b>{tags.miou:.0f}</b>CCNN, tags alone</div>
@@ -261,9 +276,9 @@ Caffe's own SGD did the rest, in {story.minutes:.1f} minutes for all {len(story.
 
 <section>
 <h2>What it learned</h2>
-<p>The first wide images of the validation set, not the best. Colour does not give the classes away: clutter has the same
-colours, and one object in twelve wears another class's. Size is one bit a tag: does the class cover more than a tenth of
-the image? It keeps small objects small.</p>
+<p>The first wide images of the validation set, not the best. Colour does not give the classes away: clutter has the
+same colours, and one object in twelve wears another class's. Size is one bit a tag: does the class cover more than a
+tenth of the image? It keeps small objects small.</p>
 {legend(story.classes)}
 {gallery(story)}
 </section>
@@ -278,14 +293,17 @@ the image? It keeps small objects small.</p>
 
 <section>
 <h2>Training</h2>
-<div class="two">{chart(curves, "mean IoU during training", "mean IoU, %", 100)}{chart(losses, "loss during training", "loss: KL(p || q) per pixel")}</div>
+<div class="two">
+{chart(curves, "mean IoU during training", "mean IoU on the validation images, %", 100)}
+{chart(losses, "loss during training", "loss: KL(p || q) per pixel")}
+</div>
 </section>
 
 <section>
 <h2>What the solver did</h2>
-<p>At every step the net says q: how likely each pixel is each label. The tags say what must hold of areas: labels that are absent
-get nothing, each tag at least 5 % of the image, the background 30 to 70 %. The solver finds p, the distribution nearest
-to q that obeys, and the net learns from p.</p>
+<p>At every step the net says q: how likely each pixel is each label. The tags say what must hold of areas: labels that
+are absent get nothing, each tag at least 5 % of the image, the background 30 to 70 %. The solver finds p, the
+distribution nearest to q that obeys, and the net learns from p.</p>
 {solver(story)}
 </section>
 
@@ -302,13 +320,15 @@ tools/infer.py --out masks \\
     --crf tuned holiday/*.jpg</pre><p>One label PNG and one overlay a photograph.</p></div>
 <div><h3>Your own data</h3><pre>image,tags
 cow_01.jpg,cow;grass
-cow_02.jpg,cow</pre><p>A folder of images and such a CSV are enough: the README, <q>Your own images</q>, has the two commands.</p></div>
+cow_02.jpg,cow</pre><p>A folder of images and such a CSV are enough; the README has the commands.</p></div>
 <div><h3>The paper, on VOC 2012</h3><pre>tools/get_voc.py
 tools/train.py \\
-    solvers/ccnn_tags.prototxt</pre><p><code>docs/reproduction.md</code> has every row of the paper with its command.</p></div>
+    solvers/ccnn_tags.prototxt</pre><p><code>docs/reproduction.md</code> has every row of the paper with its
+command.</p></div>
 </div>
 </section>
-<footer>Drawn, trained, scored and written by <code>make demo</code>. Method: Pathak, Krähenbühl, Darrell, <cite>Constrained
+<footer>Drawn, trained, scored and written by <code>make demo</code>. Method: Pathak, Krähenbühl, Darrell,
+<cite>Constrained
 Convolutional Neural Networks for Weakly Supervised Segmentation</cite>, ICCV 2015.</footer>
 </body>
 </html>
@@ -330,11 +350,13 @@ section { border-top: 1px solid var(--rule); margin-top: 44px; padding-top: 34px
 .lead { font-size: 19px; color: #3b4452; }
 .note, figcaption, footer { font-size: 13px; color: var(--soft); }
 .tiles { display: grid; grid-template-columns: repeat(4, 1fr); gap: 14px; margin: 26px 0 12px; }
-.tiles div { background: #fff; border: 1px solid var(--rule); border-radius: 10px; padding: 14px 18px; font-size: 15px; }
+.tiles div { background: #fff; border: 1px solid var(--rule); border-radius: 10px; padding: 14px 18px;
+             font-size: 15px; }
 .tiles b { display: block; font-size: 42px; line-height: 1.15; font-weight: 650; }
 .tiles small { display: block; color: var(--soft); font-size: 13px; }
 .legend span { display: inline-block; margin-right: 20px; font-size: 14px; }
-.legend i { display: inline-block; width: 13px; height: 13px; border-radius: 3px; margin-right: 6px; vertical-align: -1px; }
+.legend i { display: inline-block; width: 13px; height: 13px; border-radius: 3px; margin-right: 6px;
+            vertical-align: -1px; }
 .gallery { display: grid; gap: 12px; align-items: start; margin: 14px 0; }
 .four { grid-template-columns: repeat(4, 1fr); }
 .three { display: grid; grid-template-columns: repeat(3, 1fr); gap: 20px; }
@@ -345,9 +367,11 @@ figure.one { float: right; width: 220px; margin: 0 0 14px 26px; }
 img.cells { image-rendering: pixelated; border: 1px solid var(--rule); }
 .maps { display: flex; gap: 10px; }
 .maps figure { width: 148px; }
-.step { display: grid; grid-template-columns: 1.1fr 1fr; gap: 34px; clear: both; padding: 18px 0 6px; align-items: center; }
+.step { display: grid; grid-template-columns: 1.1fr 1fr; gap: 34px; clear: both; padding: 18px 0 6px;
+        align-items: center; }
 .wide { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-numeric: tabular-nums; margin: 8px 0 18px; }
+table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-numeric: tabular-nums;
+        margin: 8px 0 18px; }
 th, td { padding: 7px 8px; text-align: right; border-bottom: 1px solid var(--rule); font-weight: 400; }
 thead th { color: var(--soft); font-size: 13px; }
 th:first-child, td.told, thead th:nth-child(2) { text-align: left; }
@@ -362,12 +386,14 @@ svg .grid { stroke: var(--rule); }
 svg .bound { fill: none; stroke: #111827; stroke-width: 2; }
 svg .tick { font-size: 11.5px; fill: var(--soft); }
 svg .name { font-size: 12.5px; }
-pre { background: #20262f; color: #eef1f5; padding: 14px 16px; border-radius: 8px; font-size: 13px; line-height: 1.5; overflow-x: auto;
-      margin: 8px 0 10px; }
+pre { background: #20262f; color: #eef1f5; padding: 14px 16px; border-radius: 8px; font-size: 13px; line-height: 1.5;
+      overflow-x: auto; margin: 8px 0 10px; }
 code { font-size: .92em; }
 .next h3 { font-size: 16px; }
 .next p { font-size: 14px; color: var(--soft); }
 footer { border-top: 1px solid var(--rule); margin-top: 44px; padding-top: 16px; }
-@media (max-width: 760px) { .four, .tiles { grid-template-columns: 1fr 1fr; } .two, .three, .step { grid-template-columns: 1fr; }
+@media (max-width: 760px) {
+  .four, .tiles { grid-template-columns: 1fr 1fr; }
+  .two, .three, .step { grid-template-columns: 1fr; }
   .gallery.four h3 { display: none; } }
 """

@@ -14,11 +14,10 @@ import shutil
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-import numpy as np
-from PIL import Image, ImageDraw
-
 import cli
+import numpy as np
 from images import palette
+from PIL import Image, ImageDraw
 
 CLASSES = ("fish", "beetle", "kite", "snail", "leaf")
 HUES = (0.0, 0.2, 0.4, 0.6, 0.8)                    # of the classes' usual colours, as parts of a turn
@@ -107,7 +106,7 @@ def paint(rng):
 
 
 def areas(rng):
-    """The fractions of the image that its one to three classes shall cover: small all of them, or 0.32 to 0.55 in total."""
+    """The fractions of the image that its one to three classes cover: all of them small, or 0.32 to 0.55 in total."""
     number = rng.choice([1, 2, 3], p=[0.45, 0.4, 0.15])
     if rng.random() < 0.35:
         return rng.uniform(0.012, 0.035, min(number, 2))
@@ -186,7 +185,8 @@ def draw(root, train=200, val=60, seed=1):
 
     fresh = root.with_name(root.name + ".part")
     shutil.rmtree(fresh, ignore_errors=True)
-    folders = {name: fresh / name for name in ("JPEGImages", "SegmentationClass", "Annotations", "ImageSets/Segmentation")}
+    folders = {name: fresh / name
+               for name in ("JPEGImages", "SegmentationClass", "Annotations", "ImageSets/Segmentation")}
     for folder in folders.values():
         folder.mkdir(parents=True)
     splits = {"train": range(train), "val": range(train, train + val)}
