@@ -58,9 +58,9 @@ def run(tmp_path, kind, settings, blobs, **more):
 
 TAGS = np.array([[1, 1, 0, 1, 0], [1, 1, 0, 0, 0], [1, 0, 1, 1, 1]], np.float32)
 LARGE = np.array([[1, 1, 0, 0, 0], [1, 1, 0, 0, 0], [1, 0, 1, 1, 0]], np.float32)
-BOXES = np.array([[(1, 0, 0, 3, 3), (-1, 0, 0, 0, 0)],
-                  [(1, 1, 1, 4, 4), (3, 0, 2, 2, 6)],
-                  [(2, 0, 0, 4, 2), (4, 2, 3, 4, 6)]], np.float32)
+BOXES = np.array([[(1, 0, 0, 3, 3), (-1, 0, 0, 0, 0), (1, 1, 4, 4, 6)],
+                  [(1, 1, 1, 4, 4), (3, 0, 2, 2, 6), (-1, 0, 0, 0, 0)],
+                  [(2, 0, 0, 4, 2), (4, 2, 3, 4, 6), (4, 0, 4, 1, 6)]], np.float32)
 POINTS = np.full((3, 1, H, W), 255, np.float32)
 POINTS[0, 0, 1, 1:3] = 1
 POINTS[1, 0, 1, 1] = 1
@@ -322,6 +322,7 @@ def test_contradictory_constraints_are_reported_and_trained_without_bounds(tmp_p
 
 def test_diagnostics_say_what_the_solver_did(tmp_path):
     blobs = inputs("tags", 3)
+    blobs["scores"][1, 4] += 12                     # a label that is not there takes nearly all
     _, _, net = run(tmp_path, CCNN, {}, blobs, diagnostics=True)
     before, gap, iterations, seconds = net.blobs["diagnostics"].data.T
     for k, f in enumerate(blobs["scores"].reshape(3, L, -1)):
@@ -330,7 +331,12 @@ def test_diagnostics_say_what_the_solver_did(tmp_path):
         broken = max((c.b - c.values(q)).max(), q[~c.allowed].sum() / (H * W))
         assert before[k] == pytest.approx(broken, rel=1e-4)
     assert (gap >= 0).all() and (gap <= 1e-6).all()
-    assert (iterations >= 1).all() and (0 < seconds).all() and (seconds < 10).all()
+    assert (iterations >= 1).all() and (0 < seconds).all() and (seconds < 60).all()
+    assert before[1] > 0.9 and before[0] < 0.8
+    _, _, slow = run(tmp_path, CCNN, {"method": "pga"}, blobs, diagnostics=True)
+    _, _, rough = run(tmp_path, CCNN, {"method": "pga", "tol": 0.01}, blobs, diagnostics=True)
+    iterations_of = [net.blobs["diagnostics"].data[:, 2].sum() for net in (net, rough, slow)]
+    assert iterations_of == sorted(set(iterations_of))
 
 
 def test_no_violation_no_loss(tmp_path):
