@@ -147,7 +147,8 @@ batches = pytest.mark.parametrize("images, weight", [(1, 1), (1, 0.5), (3, 1), (
 
 MODES = {       # settings, and whether slack is bought with them on the first image
     "tags": ({"fg_beta": 1.5, "bg_upper": 1}, True), "tags+points": ({}, False), "tags+full": ({}, False),
-    "size": ({"fg_beta": 1.5, "bg_upper": 1}, True), "size+points": ({"small_upper": 0.1}, False), "size+full": ({}, False),
+    "size": ({"fg_beta": 1.5, "bg_upper": 1}, True), "size+points": ({"small_upper": 0.1}, False),
+    "size+full": ({}, False),
     "boxes": ({"beta": 3}, True), "boxes+points": ({"beta": 3}, True), "boxes+full": ({}, False),
 }
 
