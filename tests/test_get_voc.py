@@ -350,6 +350,7 @@ LISTS = "ImageSets/Segmentation/"
     (bad_sbd(mat(sbd_labels(SBD[0])).replace(b"MATLAB 5.0", b"MATLAB 9.9")[:128]), "2008_000002.mat.*no GTcls"),
     (bad_sbd(mat(np.full((20, 30), 21, np.uint8))), "2008_000002.mat.*labels 0..20"),
     (bad_sbd(mat(np.zeros((20, 30)))), "2008_000002.mat.*got float64"),
+    (bad_sbd(mat(np.zeros((21, 30), np.uint8))), "2008_000002.png is 30 x 21, its image 30 x 20"),
     (bad_sbd(mat(np.zeros((30, 20), np.uint8))), "2008_000002.png is 20 x 30, its image 30 x 20"),
     (bad_voc(**{LISTS + "val.txt": b"2007_000033\n"}), "has 1 validation images, need 2"),
     (bad_voc(**{LISTS + "val.txt": b"2007_000033\n2007_000033\n"}), "has 1 validation images, need 2"),

@@ -119,6 +119,14 @@ def test_absent_class_is_left_out_and_invented_class_counts_as_0(tmp_path, capsy
     assert " - " in capsys.readouterr().out
 
 
+def test_truth_is_vocs_mask_and_sbds_only_where_voc_has_none(voc):
+    expected = result(voc, voc.parent / "a")
+    for name in IDS:
+        save(voc / f"SegmentationClassAug/{name}.png", np.zeros((5, 5)))
+    (voc / f"SegmentationClass/{IDS[0]}.png").replace(voc / f"SegmentationClassAug/{IDS[0]}.png")
+    assert result(voc, voc.parent / "a") == expected
+
+
 def test_one_confusion_matrix_not_a_mean_over_images(tmp_path):
     root = tmp_path / "VOC2012"
     (root / "ImageSets/Segmentation").mkdir(parents=True)
