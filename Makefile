@@ -1,34 +1,40 @@
-# make help lists the targets.
+# make help lists what there is to make.
+#
+# CAFFE_PYTHON=/path/to/python (and CAFFE=/path/to/caffe) use a Caffe of your own, such as a GPU build.
 
 RUNTIME := .caffe/current/complete
-DUAL    := cython/dual.built
-PYTHON  := $(abspath .caffe/bin/python)
+PYTHON  := .caffe/bin/python
+SUFFIX  := $(if $(CAFFE_PYTHON),$(shell $(CAFFE_PYTHON) -c "from sysconfig import *; print(get_config_var('EXT_SUFFIX'))" \
+             2> /dev/null),.cpython-39-x86_64-linux-gnu.so)
+DUAL    := cython/dual$(SUFFIX)
 
-.PHONY: all test demo bench clean help
+export CAFFE_PYTHON CAFFE
 
-all: $(DUAL)  ## Caffe in .caffe/ and the compiled solver (the default)
-	@echo "ready: source .caffe/activate"
+.PHONY: all test demo bench clean help FORCE
 
-$(RUNTIME): tools/get_caffe.sh requirements.txt
-	tools/get_caffe.sh
+all: $(DUAL)  ## Caffe in .caffe/ and the compiled solver; what you get without a target
+	@echo "make: everything is up to date; type: source .caffe/activate"
+
+# The script knows best whether there is anything to do, and leaves the file as it is if not.
+$(RUNTIME): FORCE
+	@tools/get_caffe.sh
 
 $(DUAL): $(RUNTIME) cython/dual.pyx cython/setup.py
-	$(PYTHON) cython/setup.py -q build_ext --inplace
-	@touch $@
+	$(PYTHON) cython/setup.py -q build_ext --inplace --force
 
 test: $(DUAL)  ## every test; needs no GPU and no dataset
-	OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest -q -n 2 --dist loadfile tests
+	OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest -q -n 2 --dist loadfile
 
-demo: $(DUAL)  ## train on synthetic images, write demo/index.html
+demo: $(DUAL)  ## train and compare on drawn images: demo/index.html
 	$(PYTHON) tools/demo.py
 
-bench: $(DUAL)  ## measure solver, training and inference
+bench: $(DUAL)  ## time the solver, the training and the inference
 	$(PYTHON) tools/bench_solver.py
 	$(PYTHON) tools/bench_training.py
 	$(PYTHON) tools/bench_inference.py
 
-clean:  ## remove what make built, except data/ and snapshots/
-	rm -rf .caffe demo cython/build cython/dual.c cython/*.so $(DUAL)
+clean:  ## remove the compiled solver and the demo; .caffe/, data/ and snapshots/ stay
+	rm -rf cython/build cython/dual.c cython/*.so demo .pytest_cache .hypothesis .ruff_cache
 
 help:  ## this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 8
+	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile | expand -t 14
