@@ -118,7 +118,7 @@ def test_extreme_shapes(tiny, tmp_path, shape):
 
 
 def test_a_20_megapixel_photograph_within_stated_memory(tiny, tmp_path, root, python_bin):
-    """--help promises 0.4 GB for it, whatever the net takes."""
+    """--help promises 0.4 GB for a job, whatever the net takes."""
     photo = save(tmp_path / "large.jpg", np.tile(picture(np.repeat(RAMP, 80)), (89, 1, 1)))
     assert Image.open(photo).size == (5200, 3649)
     code = ("import sys, infer, resource; base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; "

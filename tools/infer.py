@@ -15,8 +15,8 @@ Run the same command again after a stop: finished photographs are skipped. A pho
 the end, and the exit status is then 1.
 
 Photographs may be of any size: the net sees them with the long side reduced to --size, the CRF to 500 pixels, and the
-labels are enlarged to the photograph strip by strip. Memory: 0.6 GB at --size 321 and 1.1 GB at --size 500, and 0.4 GB
-more for a photograph of 20 megapixels; with --crf each of --jobs takes 0.5 GB more.
+labels are enlarged to the photograph strip by strip. Memory, a photograph of 20 megapixels included: 1.1 GB at --size
+321 and 2 GB at --size 500 (2.3 GB for the whole VGG-16), and 0.4 GB for each of --jobs.
 """
 import glob
 import hashlib
@@ -39,7 +39,6 @@ from tqdm import tqdm
 ROOT = Path(__file__).resolve().parent.parent
 NET = ROOT / "prototxt/head_deploy.prototxt"
 HEAD = ROOT / "models/head_size.caffemodel"
-
 
 Recipe = namedtuple("Recipe", "classes labels preset settings")     # labels: those that may appear
 
