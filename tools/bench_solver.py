@@ -315,7 +315,7 @@ def main(argv=None):
     }
     results = {}
     for name, (maker, (low, high), number, hardness, tol) in settings.items():
-        number = 3 if args.quick else number
+        number = 1 + number // 75 if args.quick else number
         found = []
         for _ in tqdm(range(number), desc=name, unit="problem", leave=False):
             found.append(race(*biting(maker, rng, *rng.integers(low, high + 1, 2)), hardness, tol))
