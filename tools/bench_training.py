@@ -110,7 +110,7 @@ def loss_table(caffe, folder, images, turns):
             for turn in range(turns):       # the layer alone: forward() also looks names up, for Python's sake
                 plain[k, turn] = clock(softmax, f)
                 own[k, turn] = clock(net._forward, last, last) + clock(net._backward, last, last)
-        own, plain = 1e6 * np.median(own, axis=1), 1e6 * np.median(plain, axis=1)
+        own, plain = 1e6 * own.min(axis=1), 1e6 * plain.min(axis=1)     # of the turns the least disturbed
         ratio = np.median(own / plain)
         limit = f"{LIMIT}: {'met' if ratio <= LIMIT else 'NOT MET'}" if name == "CCNN, tags" else ""
         lines.append(f"| {name} | {np.median(own):.0f} | {np.percentile(own, 95):.0f} | {ratio:.2f} | {limit} |")
@@ -213,7 +213,7 @@ def main(argv=None):
 
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
-        report += [f"One image, {SIDE} x {SIDE} x {LABELS}, float32; CPU time of the thread:", ""]
+        report += [f"One image, {SIDE} x {SIDE} x {LABELS}, float32; CPU time of the thread, best of the turns:", ""]
         report += [*loss_table(caffe, folder, *((4, 5) if args.quick else (40, 15))), ""]
 
         import constrained_loss
