@@ -142,7 +142,7 @@ class Training:
     def __init__(self, solver, start, samples):
         self.solver, self.start, self.samples = solver, start, samples
         self.next = start                   # the iteration that Caffe is computing
-        self.process, self.signals = None, 0
+        self.process, self.signals, self.solving = None, 0, False
         self.complaint = self.fatal = self.printed = None
         self.log = Path(f"{solver.snapshot_prefix}.log")
 
@@ -163,11 +163,10 @@ class Training:
                 smoothing=0.1, mininterval=1 if sys.stderr.isatty() else 30) as bar:
             self.follow(log, bar)
         status = self.process.wait()
-        if self.signals == 1 and status in (0, -signal.SIGINT, -signal.SIGKILL):
-            return True
-        if self.complaint or status:
+        stopped = self.signals == 1 and status in (0, -signal.SIGINT, -signal.SIGKILL)
+        if self.complaint or status and not stopped:
             raise UserError(self.why(status))
-        return False
+        return stopped
 
     def write_solver(self):
         """The solver file that Caffe gets: the user's, but every iteration is logged, and a continued run does not draw
@@ -186,9 +185,9 @@ class Training:
         keep = True
         for line in self.process.stderr:
             iteration = ITERATION.search(line)
-            if iteration:
+            if iteration and not self.complaint:
                 number, loss = int(iteration[1]), float(iteration[2])
-                keep = number % (self.solver.display or 1) == 0
+                keep = number % (self.solver.display or 1) == 0 or not math.isfinite(loss)
                 self.next = number + 1
                 bar.set_postfix_str(f"loss {loss:.4g}", refresh=False)
                 bar.update(min(self.next, self.solver.max_iter) - bar.n)
@@ -213,6 +212,7 @@ class Training:
     def note(self, line):
         """Remember what may be the reason of an end: Caffe's fatal line, or the last one that a layer printed."""
         log = GLOG.match(line)
+        self.solving |= "Starting Optimization" in line
         if log and line[0] == "F":
             self.fatal = line[log.end():]
         elif not log and not TRACE.match(line):
@@ -224,8 +224,8 @@ class Training:
             reason = "stopped at once, without a snapshot" if self.signals > 1 else f"{ended}; is there enough memory?"
         else:
             reason = self.complaint or self.fatal or self.printed or ended
-        where = f"at iteration {self.next}"
-        if self.samples:
+        where = f"at iteration {self.next}" if self.solving else "before the first iteration"
+        if self.solving and self.samples:
             size = self.solver.iter_size
             images = [self.samples.image(t) for t in range(self.next * size, (self.next + 1) * size)]
             where += f", {', '.join(images)}"
