@@ -67,10 +67,15 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path):
         part.write_text("whole")
     assert target.read_text() == "whole"
 
+    os.link(target, tmp_path / "reader")                # somebody who has it open: replaced, not written into
+    with cli.whole_file(target) as part:
+        part.write_text("new")
+    assert (tmp_path / "reader").read_text() == "whole" and target.read_text() == "new"
+
     with pytest.raises(RuntimeError), cli.whole_file(target) as part:
         part.write_text("broken")
         raise RuntimeError
-    assert target.read_text() == "whole"
+    assert target.read_text() == "new"
     assert os.listdir(target.parent) == ["a.png"]
 
 

@@ -258,6 +258,10 @@ def test_finished_photographs_are_skipped_and_nothing_is_overwritten_silently(ti
     assert "2 of 3 were finished before" in capsys.readouterr().out
     assert state(out).items() > before.items() and len(state(out)) == 6
 
+    run(tiny, out, photos, "--force")
+    assert not state(out).items() & before.items()                      # all made again
+    before = state(out)
+
     (out / "overlay/a.jpg").unlink()                                    # a part is missing: made again
     run(tiny, out, photos)
     assert (out / "overlay/a.jpg").exists() and state(out)[out / "b.png"] == before[out / "b.png"]
