@@ -258,6 +258,8 @@ def plot(curves, path):
     for axis, (what, (sizes, seconds, floor)) in zip(axes, curves.items()):
         axis.loglog(sizes, np.multiply(seconds, 1e3), "o-", label="newton, with certificate")
         axis.loglog(sizes, np.multiply(floor, 1e3), "--", color="grey", label="one exponential pass")
+        axis.minorticks_off()
+        axis.set_xticks(sizes, [f"{size:g}" for size in sizes], rotation=45)
         axis.set(xlabel=what, ylabel="ms")
         axis.grid(alpha=0.3)
     axes[0].legend()
