@@ -142,7 +142,7 @@ explain() {
     fi
     die "$1 failed: $why (all of it: $log)"
 }
-step() { doing=$*; say "$doing"; }
+step() { doing=$*; say "$doing"; : > "$log"; }
 trap 'explain "${doing:-the set-up}"' ERR
 
 # ------------------------------------------------------------------------------------------------------- the packages
@@ -200,8 +200,8 @@ done > "$apt/sources.list"
 
 export APT_CONFIG=$apt/apt.conf
 step "reading the package lists of Debian's $suite"
-apt-get -q update > "$log" 2>&1 || true         # what matters is whether the packages can now be had
-step "fetching Caffe and its libraries"
+apt-get -q update >> "$log" 2>&1 || true         # what matters is whether the packages can now be had
+say "fetching Caffe and its libraries"          # still the same step: a failure shows in what update said
 percent() {     # of apt's status lines, on a terminal
     local kind rest shown
     [ -t 2 ] || exec cat > /dev/null
@@ -297,15 +297,17 @@ unset PIP_TARGET PIP_PREFIX PIP_ROOT
 certificates=/etc/ssl/certs/ca-certificates.crt # this old pip would not look there by itself
 [ ! -r $certificates ] || export REQUESTS_CA_BUNDLE=${REQUESTS_CA_BUNDLE:-${PIP_CERT:-$certificates}}
 pip() { "$build/bin/python" "$(echo "$usr"/share/python-wheels/pip-*.whl)/pip" "$@" >> "$log" 2>&1; }
+# With a target, as the default of Debian's pip is the home directory for anybody but root.
+install() { pip install --no-deps --no-compile --target "$usr/local/lib/python3.9/dist-packages" "$@"; }
 
 # pydensecrf2 has no wheels and compiles for half a minute: meanwhile, the rest.
 grep '^pydensecrf2==' requirements.txt > "$build/compiled.txt" || true
 grep -v '^pydensecrf2==' requirements.txt | sed 's/^ *//' > "$build/ready.txt"
 export CFLAGS="-O2 -g0 -DNDEBUG" CXXFLAGS="-O2 -g0 -DNDEBUG"
 (trap - ERR; [ ! -s "$build/compiled.txt" ] || pip wheel --no-deps --find-links "$caffe/wheels" --wheel-dir "$caffe/wheels" -r "$build/compiled.txt") &
-pip install --no-deps --no-compile -r "$build/ready.txt"
+install -r "$build/ready.txt"
 wait $!
-[ ! -s "$build/compiled.txt" ] || pip install --no-deps --no-compile --no-index --find-links "$caffe/wheels" -r "$build/compiled.txt"
+[ ! -s "$build/compiled.txt" ] || install --no-index --find-links "$caffe/wheels" -r "$build/compiled.txt"
 "$build/bin/python" -c "import caffe" 2>> "$log"
 
 rm -rf "$caffe/tmp"/*
