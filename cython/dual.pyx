@@ -51,7 +51,7 @@ cdef extern from *:
     /* The same in float32, to 2e-7, for -80 <= x <= 80. */
     static inline float exp_within_f(float x) {
         float n = rintf(x * 1.44269504f), r = x - n * 0.693147181f;
-        float y = 1 + r * (1 + r * (1/2.f + r * (1/6.f + r * (1/24.f + r * (1/120.f + r * (1/720.f + r * (1/5040.f)))))));
+        float y = 1 + r * (1 + r * (1/2.f + r * (1/6.f + r * (1/24.f + r * (1/120.f + r * (1/720.f))))));
         int32_t bits = ((int32_t)n + 127) << 23;
         float power;
         memcpy(&power, &bits, sizeof power);
@@ -84,7 +84,7 @@ class Solution:
 
     p          (L, n)  the latent distribution, in the scores' dtype
     lam        (k,)    the dual variables
-    gap        primal - dual at this point, float64
+    gap        primal - dual at this point, float64; inf if a hard row does not hold
     residual   the largest violation of the optimality conditions, |lam - clip(lam + b - v, 0, beta)|
     iterations passes over the pixels
     status     "optimal": gap <= tol, and hard rows hold to a billionth of their range
@@ -119,10 +119,10 @@ def maximize(f, constraints, hardness=1.0, method="newton", tol=1e-6):
     method       "newton", or "pga", the paper's projected gradient ascent; both reach the same p
     tol          "optimal" is said only when the duality gap is at most this
     """
-    f = _checked_scores(f)
-    _check_fit(constraints, f.shape[0], f.shape[1])
     if not 0 < hardness < 1e100:                      # compared by Python: NaN fails, which C would not promise here
         raise ValueError(f"hardness must be positive and finite; got {hardness}")
+    f = _checked_scores(f, hardness)
+    _check_fit(constraints, f.shape[0], f.shape[1])
     if not tol > 0:
         raise ValueError(f"tol must be positive; got {tol}")
     if method not in ("newton", "pga"):
@@ -147,7 +147,8 @@ def maximize(f, constraints, hardness=1.0, method="newton", tol=1e-6):
     for j in range(problem.k):
         lam[j], ray[j] = problem.lam[j], problem.ray[j]
     status = "infeasible" if problem.infeasible else "optimal" if problem.is_optimal() else "stalled"
-    return Solution(p, np.asarray(lam), problem.gap, problem.residual, problem.passes, status,
+    gap = problem.gap if problem.holds() else float("inf")
+    return Solution(p, np.asarray(lam), gap, problem.residual, problem.passes, status,
                     np.asarray(ray) if problem.infeasible else None, (problem.value - problem.known, f, hardness))
 
 
@@ -157,11 +158,12 @@ def kl_loss(const real[:, ::1] f, const real[:, ::1] p, real[:, ::1] diff=None):
     f, p, diff   L x n, contiguous; diff may be None
     """
     cdef Py_ssize_t L = f.shape[0], n = f.shape[1]
-    for name, shape in (("p", (p.shape[0], p.shape[1])), ("diff", (L, n) if diff is None else (diff.shape[0], diff.shape[1]))):
-        if shape != (L, n):
-            raise ValueError(f"{name} must be {L} x {n}, like the scores; got {shape[0]} x {shape[1]}")
+    if p.shape[0] != L or p.shape[1] != n:
+        raise ValueError(f"p must be {L} x {n}, like the scores; got {p.shape[0]} x {p.shape[1]}")
+    if diff is not None and (diff.shape[0] != L or diff.shape[1] != n):
+        raise ValueError(f"diff must be {L} x {n}, like the scores; got {diff.shape[0]} x {diff.shape[1]}")
     cdef double loss
-    cdef real[:, ::1] space = np.empty((L, BLOCK), np.float32 if real is float else np.float64)
+    cdef real[:, ::1] space = np.empty((L + 1, BLOCK), np.float32 if real is float else np.float64)
     with nogil:
         loss = softmax_kl(&f[0, 0], &p[0, 0], NULL if diff is None else &diff[0, 0], L, n, &space[0, 0])
     return loss / n
@@ -169,46 +171,49 @@ def kl_loss(const real[:, ::1] f, const real[:, ::1] p, real[:, ::1] diff=None):
 
 cdef double softmax_kl(const real* f, const real* p, real* diff, Py_ssize_t L, Py_ssize_t n, real* q) noexcept nogil:
     """sum_i KL(p_i || q_i); q is scratch, L x BLOCK."""
-    cdef Py_ssize_t block, start, count, l, i
+    cdef Py_ssize_t start = 0, count, l, i
     cdef real top[BLOCK]
     cdef real total[BLOCK]
     cdef real logs[BLOCK]
     cdef real x, part, scale = <real>(1.0 / n)
     cdef double loss = 0
-    for block in range((n + BLOCK - 1) // BLOCK):
-        start = block * BLOCK
+    cdef const real* row
+    cdef const real* target
+    cdef real* out
+    while start < n:
         count = min(<Py_ssize_t>BLOCK, n - start)
         for i in range(count):
             top[i] = f[start + i]
             total[i] = 0
         for l in range(1, L):
+            row = f + l * n + start
             for i in range(count):
-                x = f[l * n + start + i]
-                top[i] = x if x > top[i] else top[i]
+                top[i] = row[i] if row[i] > top[i] else top[i]
         for l in range(L):
+            row, out = f + l * n + start, q + l * BLOCK
             for i in range(count):
-                x = max(f[l * n + start + i] - top[i], <real>-80)
-                x = exp_within_f(x) if real is float else exp_within(x)
-                q[l * BLOCK + i] = x
-                total[i] += x
+                x = max(row[i] - top[i], <real>-80)
+                out[i] = exp_within_f(x) if real is float else exp_within(x)
+                total[i] += out[i]
         for i in range(count):
-            logs[i] = top[i] + (logf(total[i]) if real is float else log(total[i]))
-            total[i] = 1 / total[i]
+            logs[i] = logf(total[i]) if real is float else log(total[i])
+            total[i] = scale / total[i]
         for l in range(L):
+            row, target = f + l * n + start, p + l * n + start
             part = 0
             for i in range(count):
-                part = max(part, p[l * n + start + i])
-            if part > 0:
+                part += target[i]
+            if part > 0:                              # most labels are absent from most images
                 part = 0
                 for i in range(count):
-                    x = p[l * n + start + i]
-                    # x log x is 0 at x = 0: the smallest normal number stands in under the logarithm
-                    part += x * ((logf(max(x, <real>1.2e-38)) if real is float else log(max(x, <real>1e-300)))
-                                 - f[l * n + start + i] + logs[i])
+                    x = target[i]                     # x log x is 0 at 0: under the logarithm a small number stands in
+                    part += x * ((logf(max(x, <real>1e-37)) if real is float else log(max(x, <real>1e-300))) - (row[i] - top[i]) + logs[i])
                 loss += part
             if diff != NULL:
+                out = diff + l * n + start
                 for i in range(count):
-                    diff[l * n + start + i] = scale * (q[l * BLOCK + i] * total[i] - p[l * n + start + i])
+                    out[i] = q[l * BLOCK + i] * total[i] - scale * target[i]
+        start += BLOCK
     return loss
 
 
@@ -245,7 +250,7 @@ def mean_log_partition(const real[:, ::1] f, double hardness):
 # What comes in
 
 
-def _checked_scores(f):
+def _checked_scores(f, double hardness):
     """f as a contiguous L x n array of finite float32 or float64; no copy if it is one."""
     f = np.asarray(f)
     if f.ndim != 2 or not f.size:
@@ -253,6 +258,8 @@ def _checked_scores(f):
     if f.dtype != np.float32 and f.dtype != np.float64:
         raise ValueError(f"scores must be float32 or float64; got {f.dtype}")
     f = np.ascontiguousarray(f)
+    if f.dtype == np.float64 and not np.abs(f).max() * hardness < 1e60 and np.isfinite(f).all():
+        raise ValueError(f"scores reach {np.abs(f).max():.3g}, hardness is {hardness:.3g}: the net has diverged")
     cdef const uint32_t[::1] words
     cdef const uint64_t[::1] long_words
     cdef uint32_t top = 0
@@ -302,6 +309,7 @@ cdef class Dual:
     cdef double* g              # out, k      the gradient; hard rows aim MARGIN inside
     cdef double* H              # out, k x k  covariance of the rows: minus the Hessian
     cdef double* ray            # out, k      proof that hard rows contradict
+    cdef double* mark           # lam when a contradiction was last looked for
     cdef double* new_lam        # the next point
     cdef double* new_v
     cdef double* new_H
@@ -328,7 +336,7 @@ cdef class Dual:
         self.lam, self.v, self.g, self.H = self.reals(k), self.reals(k), self.reals(k), self.reals(k * k)
         self.new_lam, self.new_v, self.new_H = self.reals(k), self.reals(k), self.reals(k * k)
         self.pull, self.lower, self.upper, self.step = self.reals(k), self.reals(k), self.reals(k), self.reals(k)
-        self.ray, self.factor, self.free = self.reals(k), self.reals(k * k), self.whole(k)
+        self.ray, self.mark, self.factor, self.free = self.reals(k), self.reals(k), self.reals(k * k), self.whole(k)
         for j in range(k):
             self.b[j], self.beta[j] = b[j], min(beta[j], HARD)
 
@@ -337,16 +345,18 @@ cdef class Dual:
         for j in range(self.taken):
             free(self.rooms[j])
 
-    cdef void* room(self, Py_ssize_t size) except NULL:
-        """Memory that lives as long as the problem, from a cache line's start; set to zero if it is small."""
+    cdef void* room(self, Py_ssize_t size, bint cleared=True) except NULL:
+        """Memory that lives as long as the problem, from a cache line's start, set to zero."""
         cdef void* place
-        cdef Py_ssize_t whole = (size + 63) // 64 * 64
+        cdef Py_ssize_t whole = max((size + 63) // 64 * 64, 64)
         if whole > self.left:
             if posix_memalign(&place, 64, max(whole, 8192)):
                 raise MemoryError(f"the solver needs {size} bytes more")
             self.rooms[self.taken] = place
             self.taken += 1
             if whole > 8192:
+                if cleared:
+                    memset(place, 0, whole)
                 return place
             self.spare, self.left = <char*>place, 8192
             memset(place, 0, 8192)
@@ -354,8 +364,8 @@ cdef class Dual:
         self.spare, self.left = self.spare + whole, self.left - whole
         return place
 
-    cdef double* reals(self, Py_ssize_t count) except NULL:
-        return <double*>self.room(count * sizeof(double))
+    cdef double* reals(self, Py_ssize_t count, bint cleared=True) except NULL:
+        return <double*>self.room(count * sizeof(double), cleared)
 
     cdef Py_ssize_t* whole(self, Py_ssize_t count) except NULL:
         return <Py_ssize_t*>self.room(count * sizeof(Py_ssize_t))
@@ -397,32 +407,38 @@ cdef class Dual:
             self.residual = max(self.residual, fabs(self.lam[j] - target))
 
     cdef bint is_optimal(self) noexcept nogil:
+        return self.gap <= self.tol and self.holds()
+
+    cdef bint holds(self) noexcept nogil:
+        """Is p feasible? Soft rows always are, at their price."""
         cdef Py_ssize_t j
         for j in range(self.k):
             if self.beta[j] == HARD and self.b[j] - self.v[j] > FEASIBLE * (self.high[j] - self.low[j]):
                 return False
-        return self.gap <= self.tol
+        return True
 
     cdef bint is_infeasible(self) noexcept nogil:
-        """Do the hard rows contradict each other? lam itself, scaled, is the proof if it is one."""
+        """Do the hard rows contradict each other? Then lam runs off, and the way it went since the last look proves it."""
         cdef Py_ssize_t j
-        cdef double top = 0, claim = 0
+        cdef double top = 0, claim = 0, rounding = 0
         for j in range(self.k):
-            if self.beta[j] == HARD:
-                top = max(top, self.lam[j])
+            self.ray[j] = max(self.lam[j] - self.mark[j], 0) if self.beta[j] == HARD else 0
+            self.mark[j] = self.lam[j]
+            top = max(top, self.ray[j])
         if top == 0:
             return False
         for j in range(self.k):
-            self.ray[j] = self.lam[j] / top if self.beta[j] == HARD else 0
+            self.ray[j] /= top
             claim += self.ray[j] * self.b[j]
-        self.infeasible = claim > self.most(self.ray) + 1e-12
+            rounding += 1e-10 * self.ray[j] * (fabs(self.b[j]) + fabs(self.high[j]) + fabs(self.low[j]))
+        self.infeasible = claim > self.most(self.ray) + rounding
         return self.infeasible
 
     cdef bint out_of_reach(self) noexcept nogil:
         """A hard row that no p at all satisfies."""
         cdef Py_ssize_t j
         for j in range(self.k):
-            if self.beta[j] == HARD and self.b[j] > self.high[j] + 1e-12:
+            if self.beta[j] == HARD and self.b[j] > self.high[j] + 1e-10 * (fabs(self.high[j]) + fabs(self.low[j])):
                 self.ray[j] = 1
                 self.infeasible = True
                 return True
@@ -448,21 +464,19 @@ cdef class Dual:
         if self.out_of_reach():
             self.start()
             return
-        if goal > 2 * blunt:                                                                  # 1
-            self.sharpen(blunt)
+        self.sharpen(blunt if goal > 2 * blunt else goal)                                     # 1
+        self.start()
+        while self.hardness < goal:
+            self.rise(6, 0.01)
+            ratio = goal / self.hardness
+            if self.passes < NEWTON_PASSES // 2 and not self.infeasible:
+                ratio = min(ratio, 8.0)
+            for j in range(self.k):
+                self.lam[j] = min(self.lam[j] * ratio, self.beta[j])
+            self.sharpen(min(self.hardness * ratio, goal) if ratio == 8 else goal)
             self.start()
-            while True:
-                self.rise(6, 0.01)
-                ratio = min(goal / self.hardness, 8.0)
-                for j in range(self.k):
-                    self.lam[j] = min(self.lam[j] * ratio, self.beta[j])
-                self.sharpen(min(self.hardness * ratio, goal))
-                self.start()
-                if self.hardness == goal:
-                    break
-        else:
-            self.start()
-        self.rise(NEWTON_PASSES - self.passes, 0)
+        if not self.infeasible:
+            self.rise(NEWTON_PASSES - self.passes, 0)
 
     cdef void rise(self, Py_ssize_t passes, double rough) noexcept nogil:
         """Newton's steps until the point is optimal, or its residual below `rough`."""
@@ -595,7 +609,7 @@ cdef class Dual:
     cdef void ascend(self) noexcept nogil:
         """lam <- clip(lam + alpha (b - v), 0, beta), alpha halved until D rises as it should, then doubled."""
         cdef double alpha = 1, slope, new_slope, new_value
-        cdef Py_ssize_t j
+        cdef Py_ssize_t j, look = 64
         if self.out_of_reach():
             self.start()
             return
@@ -610,6 +624,10 @@ cdef class Dual:
                 return
             new_value = self.measure(self.new_lam, self.new_v, NULL)
             self.passes += 1
+            if self.passes == look:
+                look *= 2                             # steps to and fro even out over longer and longer ways
+                if self.is_infeasible():
+                    return
             new_slope = 0
             for j in range(self.k):
                 new_slope += self.step[j] * (self.g[j] + self.v[j] - self.new_v[j])
@@ -619,8 +637,6 @@ cdef class Dual:
                 self.value = new_value
                 self.arrive()
                 alpha *= 2
-                if self.passes % 64 == 0 and self.is_infeasible():
-                    return
             else:
                 alpha *= 0.5
 
@@ -741,7 +757,7 @@ cdef class LabelSums(Dual):
             self.E_at[g + 1] = self.E_at[g] + m * padded(self.first[g + 1] - self.first[g])
         m = self.label_at[G]
         self.ref, self.bias, self.w = self.reals(m), self.reals(m), self.reals(m)
-        self.E = self.reals((1 if self.pixel == NULL else 2) * self.E_at[G])
+        self.E = self.reals((1 if self.pixel == NULL else 2) * self.E_at[G], False)
         self.mean, self.cov, self.p = self.reals(most), self.reals(most * most), self.reals(most * BLOCK)
         if self.pixel != NULL:
             self.F = self.E + self.E_at[G]
@@ -1125,87 +1141,91 @@ cdef void distribute(LabelSums s, real[:, ::1] p) noexcept nogil:
 
 
 cdef class GeneralRows(Dual):
-    """Rows a_jil from a sparse matrix: every pixel and label has a bias of its own, so every pass exponentiates."""
+    """Rows a_jil from a sparse matrix: every pixel and label has a bias of its own, so every pass exponentiates.
 
-    cdef Py_ssize_t labels
-    cdef double* f                 # in, labels x n   scores of the labels that appear
-    cdef const uint8_t[:, ::1] may # in, labels x n   may the label be here?
-    cdef Py_ssize_t[::1] label     # in, labels       their numbers
-    cdef const int[::1] start      # in               the matrix by columns (csc)
-    cdef const int[::1] row
-    cdef const double[::1] entry
-    cdef double* p                 # labels x n
-    cdef double* top               # n
-    cdef double* u                 # k
+    The matrix is kept by columns (csc), a column being a label l at a pixel i; those without entries are skipped.
+    """
+
+    cdef Py_ssize_t labels, columns
+    cdef Py_ssize_t[::1] label      # in, labels      the labels that appear
+    cdef const uint8_t[:, ::1] may  # in, labels x n  may the label be here?
+    cdef Py_ssize_t[::1] place      # in, columns     of p: label * n + pixel
+    cdef int[::1] begin             # in, columns     a column's entries
+    cdef int[::1] end
+    cdef const int[::1] row         # in              their rows
+    cdef const double[::1] entry    # in              and values
+    cdef double* f                  # labels x n      scores
+    cdef double* p                  # labels x n
+    cdef double* top                # n
+    cdef double* u                  # n x k           mean of the rows at every pixel
 
     def __init__(self, constraints, f, double hardness):
-        cdef Py_ssize_t n = self.n, j, i, l, c, e, present
-        cdef double x
+        cdef Py_ssize_t n = self.n, k = self.k, c, e, at
         matrix = constraints.as_matrix(n)
         matrix.sort_indices()
-        self.start, self.row = matrix.indptr.astype(np.intc, copy=False), matrix.indices.astype(np.intc, copy=False)
-        self.entry = matrix.data
         allowed = np.ones(len(f), bool) if constraints.allowed is None else constraints.allowed
         allowed = np.broadcast_to(allowed.reshape(len(f), -1), f.shape)
         label = np.flatnonzero(allowed.any(axis=1))
         self.label, self.labels = label, len(label)
         self.may = np.ascontiguousarray(allowed[label]).view(np.uint8)
-        self.p = self.reals((2 * len(label) + 1) * n)
-        self.f, self.top, self.u = self.p + len(label) * n, self.p + 2 * len(label) * n, self.reals(self.k)
+        used = np.flatnonzero(np.diff(matrix.indptr))
+        used = used[allowed.reshape(-1)[used]]
+        self.place = (np.cumsum(allowed.any(axis=1)) - 1)[used // n] * n + used % n
+        self.begin, self.end = matrix.indptr[used].astype(np.intc), matrix.indptr[used + 1].astype(np.intc)
+        self.row, self.entry, self.columns = matrix.indices.astype(np.intc, copy=False), matrix.data, len(used)
+        self.p = self.reals((2 * len(label) + 1) * n, False)
+        self.f, self.top, self.u = self.p + len(label) * n, self.p + 2 * len(label) * n, self.reals(n * k)
         (<double[:len(label), :n]>self.f)[:, :] = f[label].astype(float)
+
         # the least and the most of a row: at every pixel its smallest and largest entry, 0 for a label it skips
-        cdef double[::1] low = np.empty(self.k), high = np.empty(self.k)
-        cdef Py_ssize_t[::1] seen = np.empty(self.k, np.intp)
-        with nogil:
-            for i in range(n):
-                present = 0
-                seen[:] = 0
-                for l in range(self.labels):
-                    if not self.may[l, i]:
-                        continue
-                    present += 1
-                    c = self.label[l] * n + i
-                    for e in range(self.start[c], self.start[c + 1]):
-                        j, x = self.row[e], self.entry[e]
-                        low[j] = x if seen[j] == 0 else min(low[j], x)
-                        high[j] = x if seen[j] == 0 else max(high[j], x)
-                        seen[j] += 1
-                for j in range(self.k):
-                    if seen[j]:
-                        self.low[j] += (low[j] if seen[j] == present else min(low[j], 0)) / n
-                        self.high[j] += (high[j] if seen[j] == present else max(high[j], 0)) / n
+        low_, high_, seen_ = np.zeros((3, n, k))
+        cdef double[:, ::1] low = low_, high = high_, seen = seen_
+        for c in range(self.columns):
+            at = self.place[c] % n
+            for e in range(self.begin[c], self.end[c]):
+                if seen[at, self.row[e]] == 0:
+                    low[at, self.row[e]] = high[at, self.row[e]] = self.entry[e]
+                else:
+                    low[at, self.row[e]] = min(low[at, self.row[e]], self.entry[e])
+                    high[at, self.row[e]] = max(high[at, self.row[e]], self.entry[e])
+                seen[at, self.row[e]] += 1
+        partial = seen_ < allowed[label].sum(axis=0)[:, None]
+        cdef double[::1] least = np.minimum(low_, 0, where=partial, out=low_).mean(axis=0)
+        cdef double[::1] most = np.maximum(high_, 0, where=partial, out=high_).mean(axis=0)
+        for c in range(k):
+            self.low[c], self.high[c] = least[c], most[c]
 
     cdef double measure(self, const double* lam, double* v, double* H) noexcept nogil:
         cdef Py_ssize_t n = self.n, k = self.k, i, l, c, e, d, j
         cdef double x, logs = 0, linear = 0
         cdef double* p
         cdef double* top = self.top
-        cdef const uint8_t* may
+        cdef double* u = self.u
         cdef const double* f
-        for l in range(self.labels):                  # f + A' lam, and its maximum
-            p, f, may = self.p + l * n, self.f + l * n, &self.may[l, 0]
-            for i in range(n):
-                p[i] = self.hardness * f[i]
-            c = self.label[l] * n
-            for i in range(n):
-                for e in range(self.start[c + i], self.start[c + i + 1]):
-                    p[i] += lam[self.row[e]] * self.entry[e]
+        cdef const uint8_t* may
+        cdef const int* row = &self.row[0]
+        cdef const double* entry = &self.entry[0]
+        for i in range(n * self.labels):              # f + A' lam
+            self.p[i] = self.hardness * self.f[i]
+        for c in range(self.columns):
+            x = 0
+            for e in range(self.begin[c], self.end[c]):
+                x += lam[row[e]] * entry[e]
+            self.p[self.place[c]] += x
+        for i in range(n):
+            top[i] = -HARD
+        for l in range(self.labels):
+            p, may = self.p + l * n, &self.may[l, 0]
             for i in range(n):
                 p[i] = p[i] if may[i] else -HARD
-            if l == 0:
-                for i in range(n):
-                    top[i] = p[i]
-            else:
-                for i in range(n):
-                    top[i] = p[i] if p[i] > top[i] else top[i]
+                top[i] = p[i] if p[i] > top[i] else top[i]
         for i in range(n):
             logs += top[i]
         for l in range(self.labels):
             p, may = self.p + l * n, &self.may[l, 0]
             for i in range(n):
-                p[i] = exp_within(max(p[i] - top[i], FLOOR))
-            for i in range(n):
-                p[i] = p[i] if may[i] else 0
+                x = exp_within(max(p[i] - top[i], FLOOR))
+                p[i] = x if may[i] else 0
         for i in range(n):
             top[i] = 0
         for l in range(self.labels):
@@ -1221,29 +1241,27 @@ cdef class GeneralRows(Dual):
             for i in range(n):
                 p[i] *= top[i]
 
+        memset(u, 0, n * k * sizeof(double))
+        if H != NULL:
+            memset(H, 0, k * k * sizeof(double))
+        for c in range(self.columns):                 # H = mean over the pixels of E[a a'] - u u', u = E[a]
+            i = self.place[c] % n
+            for e in range(self.begin[c], self.end[c]):
+                x = entry[e] * self.p[self.place[c]]
+                u[i * k + row[e]] += x
+                if H != NULL:
+                    for d in range(self.begin[c], e + 1):
+                        H[row[e] * k + row[d]] += x * entry[d]
         for j in range(k):
             v[j] = 0
             linear += lam[j] * self.b[j]
-        if H != NULL:
-            memset(H, 0, k * k * sizeof(double))
-        for i in range(n):                            # v, and H = sum_i cov_i of the rows, pixel by pixel
+        for i in range(n):
             for j in range(k):
-                self.u[j] = 0
-            for l in range(self.labels):
-                c = self.label[l] * n + i
-                for e in range(self.start[c], self.start[c + 1]):
-                    x = self.entry[e] * self.p[l * n + i]
-                    self.u[self.row[e]] += x
-                    if H != NULL:
-                        for d in range(self.start[c], e + 1):
-                            H[self.row[e] * k + self.row[d]] += x * self.entry[d]
-            for j in range(k):
-                x = self.u[j]
-                if x != 0:
-                    v[j] += x / n
-                    if H != NULL:
-                        for d in range(j + 1):
-                            H[j * k + d] -= x * self.u[d]
+                x = u[i * k + j]
+                v[j] += x / n
+                if H != NULL and x != 0:
+                    for d in range(j + 1):
+                        H[j * k + d] -= x * u[i * k + d]
         if H != NULL:
             for j in range(k):
                 for d in range(j + 1):
@@ -1253,16 +1271,16 @@ cdef class GeneralRows(Dual):
 
     cdef double most(self, const double* d) noexcept nogil:
         cdef Py_ssize_t i, l, c, e
-        cdef double total = 0, top, x
+        cdef double total = 0, top
+        memset(self.p, 0, self.labels * self.n * sizeof(double))
+        for c in range(self.columns):
+            for e in range(self.begin[c], self.end[c]):
+                self.p[self.place[c]] += d[self.row[e]] * self.entry[e]
         for i in range(self.n):
             top = -HARD
             for l in range(self.labels):
                 if self.may[l, i]:
-                    c = self.label[l] * self.n + i
-                    x = 0
-                    for e in range(self.start[c], self.start[c + 1]):
-                        x += d[self.row[e]] * self.entry[e]
-                    top = max(top, x)
+                    top = max(top, self.p[l * self.n + i])
             total += top / self.n
         return total
 
