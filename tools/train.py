@@ -185,7 +185,7 @@ class Training:
         keep = True
         for line in self.process.stderr:
             iteration = ITERATION.search(line)
-            if iteration and not self.complaint:
+            if iteration:
                 number, loss = int(iteration[1]), float(iteration[2])
                 keep = number % (self.solver.display or 1) == 0 or not math.isfinite(loss)
                 self.next = number + 1
@@ -198,6 +198,8 @@ class Training:
                 log.write(line)
                 log.flush()
             self.note(line)
+            if self.complaint:
+                return
 
     def stop(self, number, frame):
         self.signals += 1
