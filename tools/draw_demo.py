@@ -18,6 +18,7 @@ import cli
 import numpy as np
 from images import palette
 from PIL import Image, ImageDraw
+from tqdm import tqdm
 
 CLASSES = ("fish", "beetle", "kite", "snail", "leaf")
 HUES = (0.0, 0.2, 0.4, 0.6, 0.8)                    # of the classes' usual colours, as parts of a turn
@@ -191,7 +192,7 @@ def draw(root, train=200, val=60, seed=1):
         folder.mkdir(parents=True)
     splits = {"train": range(train), "val": range(train, train + val)}
     for split, numbers in splits.items():
-        for number in numbers:
+        for number in tqdm(numbers, desc=f"drawing {split}", unit="image", disable=None):
             name = f"drawn_{number:05d}"
             image, mask, boxes = scene(np.random.default_rng([seed, number]))
             Image.fromarray(image).save(folders["JPEGImages"] / f"{name}.jpg", quality=95)
