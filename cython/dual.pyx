@@ -170,7 +170,7 @@ def kl_loss(const real[:, ::1] f, const real[:, ::1] p, real[:, ::1] diff=None):
 
 
 cdef double softmax_kl(const real* f, const real* p, real* diff, Py_ssize_t L, Py_ssize_t n, real* q) noexcept nogil:
-    """sum_i KL(p_i || q_i); q is scratch, L x BLOCK."""
+    """sum_i KL(p_i || q_i); q is scratch, (L + 1) x BLOCK."""
     cdef Py_ssize_t start = 0, count, l, i
     cdef real top[BLOCK]
     cdef real total[BLOCK]
@@ -205,9 +205,12 @@ cdef double softmax_kl(const real* f, const real* p, real* diff, Py_ssize_t L, P
                 part += target[i]
             if part > 0:                              # most labels are absent from most images
                 part = 0
+                out = q + L * BLOCK
+                for i in range(count):                # first, and alone: large scores must cancel before they are added
+                    out[i] = row[i] - top[i]
                 for i in range(count):
                     x = target[i]                     # x log x is 0 at 0: under the logarithm a small number stands in
-                    part += x * ((logf(max(x, <real>1e-37)) if real is float else log(max(x, <real>1e-300))) - (row[i] - top[i]) + logs[i])
+                    part += x * ((logf(max(x, <real>1e-37)) if real is float else log(max(x, <real>1e-300))) - out[i] + logs[i])
                 loss += part
             if diff != NULL:
                 out = diff + l * n + start
