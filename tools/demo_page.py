@@ -230,15 +230,13 @@ def solver(story):
                 f"image on average, in the last by {late[:, 1].mean():.0%}. The solver took {np.median(d[:, 3]):.0f} "
                 f"steps and {1e3 * np.median(d[:, 4]):.2f} ms an image (median); its largest duality gap was "
                 f"{d[:, 2].max():.0e}.")
-    image = (f'<figure class="one">{picture(story.image, "the image of this section", "jpeg")}'
-             "<figcaption>a training image</figcaption></figure>")
-    return f"{image}<p>{sentence}</p>" + "".join(blocks)
+    return f"<p>{sentence}</p>" + "".join(blocks)
 
 
 def photographs(story):
     if story.no_photographs:
-        return (f'<p>This run has no photographs: {escape(story.no_photographs)}.</p>'
-                "<pre>tools/infer.py --out masks holiday/*.jpg</pre>")
+        return (f"<p>This run has none: {escape(story.no_photographs)}. With the model and a network, any photograph "
+                "will do:</p><pre>tools/infer.py --out masks holiday/*.jpg</pre>")
     cells = "".join(f"<figure>{picture(image, name, 'jpeg')}</figure>" for name, image in story.photographs)
     return ("<p>The model in <code>models/</code> learned the 20 classes of VOC from tags and one bit of size a tag, "
             "without any mask. Here it is on photographs that scikit-image carries, its edges sharpened by a CRF.</p>"
@@ -300,6 +298,8 @@ tenth of the image? It keeps small objects small.</p>
 </section>
 
 <section>
+<figure class="one">{picture(story.image, "the image of this section", "jpeg")}
+<figcaption>the training image shown below</figcaption></figure>
 <h2>What the solver did</h2>
 <p>At every step the net says q: how likely each pixel is each label. The tags say what must hold of areas: labels that
 are absent get nothing, each tag at least 5 % of the image, the background 30 to 70 %. The solver finds p, the
