@@ -105,8 +105,8 @@ def test_colour_alone_does_not_separate_the_classes(drawn):
 # --- the order of the systems --------------------------------------------------------------------------------------
 
 def test_tags_beat_the_baselines_and_masks_beat_tags(tmp_path, capfd):
-    """The real `caffe train` on every system but MIL-Base, for a third of the demonstration's iterations."""
-    demo.main(["--work", str(tmp_path), "--iterations", "800", "--images", "200", "40", "--scores-only",
+    """The real `caffe train` on every system but MIL-Base, for 700 of the 2400 iterations."""
+    demo.main(["--work", str(tmp_path), "--iterations", "700", "--images", "200", "24", "--scores-only",
                "--systems", "tags,size,em_adapt,mil_fcn,full"])
     printed = capfd.readouterr().out
     titles = {title: key for key, (title, _) in demo.SYSTEMS.items()}
