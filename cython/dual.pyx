@@ -27,7 +27,7 @@ import numpy as np
 from libc.math cimport INFINITY, exp, expf, fabs, log, logf
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 from posix.stdlib cimport posix_memalign
 
 cdef extern from *:
@@ -68,6 +68,7 @@ ctypedef fused real:
 cdef enum:
     BLOCK = 256           # pixels handled at a time: a few labels of them stay in the first-level cache
     QUARTER = 64          # of a block: four pixels share a division, and sums run in four strands
+    SAMPLE = 4            # one pixel of so many will do for the blunter problems
     LOGS = 16             # factors multiplied before one logarithm is taken: exp(+-RANGE)^LOGS is finite
     NEWTON_PASSES = 300   # bounds on the work, whatever the scores
     PGA_PASSES = 20000
@@ -152,29 +153,37 @@ def maximize(f, constraints, hardness=1.0, method="newton", tol=1e-6):
                     np.asarray(ray) if problem.infeasible else None, (problem.value - problem.known, f, hardness))
 
 
-def kl_loss(const real[:, ::1] f, const real[:, ::1] p, real[:, ::1] diff=None):
+def kl_loss(const real[:, ::1] f, const real[:, ::1] p, real[:, ::1] diff=None, allowed=None):
     """The loss mean_i KL(p_i || q_i), q = softmax(f), and in `diff` its gradient (q - p) / n for fixed p: one pass.
 
     f, p, diff   L x n, contiguous; diff may be None
+    allowed      (L,) bool: labels whose row of p is not read, it being known to be 0; None, or per pixel: all are
     """
     cdef Py_ssize_t L = f.shape[0], n = f.shape[1]
     if p.shape[0] != L or p.shape[1] != n:
         raise ValueError(f"p must be {L} x {n}, like the scores; got {p.shape[0]} x {p.shape[1]}")
     if diff is not None and (diff.shape[0] != L or diff.shape[1] != n):
         raise ValueError(f"diff must be {L} x {n}, like the scores; got {diff.shape[0]} x {diff.shape[1]}")
+    if allowed is None or allowed.ndim != 1:
+        allowed = np.ones(L, bool)
+    if allowed.shape[0] != L:
+        raise ValueError(f"allowed must have {L} labels, like the scores; got {allowed.shape[0]}")
+    cdef const uint8_t[::1] may = allowed.view(np.uint8)
     cdef double loss
-    cdef real[:, ::1] space = np.empty((L + 1, BLOCK), np.float32 if real is float else np.float64)
+    cdef real[:, ::1] space = np.empty((L, BLOCK), np.float32 if real is float else np.float64)
     with nogil:
-        loss = softmax_kl(&f[0, 0], &p[0, 0], NULL if diff is None else &diff[0, 0], L, n, &space[0, 0])
+        loss = softmax_kl(&f[0, 0], &p[0, 0], NULL if diff is None else &diff[0, 0], &may[0], L, n, &space[0, 0])
     return loss / n
 
 
-cdef double softmax_kl(const real* f, const real* p, real* diff, Py_ssize_t L, Py_ssize_t n, real* q) noexcept nogil:
-    """sum_i KL(p_i || q_i); q is scratch, (L + 1) x BLOCK."""
+cdef double softmax_kl(const real* f, const real* p, real* diff, const uint8_t* may, Py_ssize_t L, Py_ssize_t n,
+                       real* q) noexcept nogil:
+    """sum_i KL(p_i || q_i); q is scratch, L x BLOCK."""
     cdef Py_ssize_t start = 0, count, l, i
     cdef real top[BLOCK]
     cdef real total[BLOCK]
     cdef real logs[BLOCK]
+    cdef real apart[BLOCK]
     cdef real x, part, scale = <real>(1.0 / n)
     cdef double loss = 0
     cdef const real* row
@@ -199,23 +208,25 @@ cdef double softmax_kl(const real* f, const real* p, real* diff, Py_ssize_t L, P
             logs[i] = logf(total[i]) if real is float else log(total[i])
             total[i] = scale / total[i]
         for l in range(L):
-            row, target = f + l * n + start, p + l * n + start
-            part = 0
+            row, target, out = f + l * n + start, p + l * n + start, q + l * BLOCK
             for i in range(count):
-                part += target[i]
+                out[i] *= total[i]
+            part = 0
+            if may[l]:
+                for i in range(count):
+                    out[i] -= scale * target[i]
+                    part += target[i]
             if part > 0:                              # most labels are absent from most images
+                for i in range(count):                # alone: large scores must cancel before they are added
+                    apart[i] = row[i] - top[i]
                 part = 0
-                out = q + L * BLOCK
-                for i in range(count):                # first, and alone: large scores must cancel before they are added
-                    out[i] = row[i] - top[i]
                 for i in range(count):
                     x = target[i]                     # x log x is 0 at 0: under the logarithm a small number stands in
-                    part += x * ((logf(max(x, <real>1e-37)) if real is float else log(max(x, <real>1e-300))) - out[i] + logs[i])
+                    part += x * ((logf(max(x, <real>1e-37)) if real is float else log(max(x, <real>1e-300)))
+                                 - apart[i] + logs[i])
                 loss += part
             if diff != NULL:
-                out = diff + l * n + start
-                for i in range(count):
-                    out[i] = q[l * BLOCK + i] * total[i] - scale * target[i]
+                memcpy(diff + l * n + start, out, count * sizeof(real))
         start += BLOCK
     return loss
 
@@ -303,6 +314,9 @@ cdef class Dual:
     """D, its gradient and Hessian at lam come from `measure`; the maximisers below know nothing else."""
 
     cdef Py_ssize_t k, n
+    cdef object scores          # in,  L x n  and where they lie, one of the two not NULL
+    cdef const float* f32
+    cdef const double* f64
     cdef double* b              # in,  k      bounds
     cdef double* beta           # in,  k      prices
     cdef double* low            # in,  k      the least and the most
@@ -334,7 +348,15 @@ cdef class Dual:
     def __cinit__(self, constraints, f, double hardness):
         cdef const double[::1] b = constraints.b, beta = constraints.beta
         cdef Py_ssize_t j, k = b.shape[0]
-        self.k, self.n, self.hardness = k, f.shape[1], hardness
+        cdef const float[:, ::1] f32
+        cdef const double[:, ::1] f64
+        self.k, self.n, self.hardness, self.scores = k, f.shape[1], hardness, f
+        if f.dtype == np.float32:
+            f32 = f
+            self.f32 = &f32[0, 0]
+        else:
+            f64 = f
+            self.f64 = &f64[0, 0]
         self.b, self.beta, self.low, self.high = self.reals(k), self.reals(k), self.reals(k), self.reals(k)
         self.lam, self.v, self.g, self.H = self.reals(k), self.reals(k), self.reals(k), self.reals(k * k)
         self.new_lam, self.new_v, self.new_H = self.reals(k), self.reals(k), self.reals(k * k)
@@ -373,6 +395,9 @@ cdef class Dual:
     cdef Py_ssize_t* whole(self, Py_ssize_t count) except NULL:
         return <Py_ssize_t*>self.room(count * sizeof(Py_ssize_t))
 
+    cdef inline double score(self, Py_ssize_t l, Py_ssize_t i) noexcept nogil:
+        return self.f32[l * self.n + i] if self.f32 != NULL else self.f64[l * self.n + i]
+
     cdef double measure(self, const double* lam, double* v, double* H) noexcept nogil:
         """Return D(lam) without its constant; fill v and, if not NULL, H."""
         return 0
@@ -385,8 +410,8 @@ cdef class Dual:
         """How far apart the labels' scores are, at a sample of pixels."""
         return 0
 
-    cdef void sharpen(self, double hardness) noexcept nogil:
-        """Go on with another hardness."""
+    cdef void sharpen(self, double hardness, Py_ssize_t every) noexcept nogil:
+        """Go on with another hardness, on all pixels or on one of `every` few."""
 
     cdef void write(self, p):
         """p at lam."""
@@ -462,21 +487,22 @@ cdef class Dual:
     # 5. Stop at a gap below tol; when lam runs off, see whether its direction proves a contradiction.
 
     cdef void climb(self) noexcept nogil:
-        cdef double goal = self.hardness, blunt = 8 / max(self.spread(), 1e-300), ratio
+        cdef double goal = self.hardness, blunt = 8 / max(self.spread(), 1e-300), next
         cdef Py_ssize_t j
         if self.out_of_reach():
             self.start()
             return
-        self.sharpen(blunt if goal > 2 * blunt else goal)                                     # 1
+        if goal > 2 * blunt:                                                                  # 1
+            self.sharpen(blunt, SAMPLE)
         self.start()
         while self.hardness < goal:
             self.rise(6, 0.01)
-            ratio = goal / self.hardness
-            if self.passes < NEWTON_PASSES // 2 and not self.infeasible:
-                ratio = min(ratio, 8.0)
+            next = min(8 * self.hardness, goal)
+            if self.infeasible or self.passes > NEWTON_PASSES // 2:
+                next = goal
             for j in range(self.k):
-                self.lam[j] = min(self.lam[j] * ratio, self.beta[j])
-            self.sharpen(min(self.hardness * ratio, goal) if ratio == 8 else goal)
+                self.lam[j] = min(self.lam[j] * next / self.hardness, self.beta[j])
+            self.sharpen(next, SAMPLE if next < goal else 1)
             self.start()
         if not self.infeasible:
             self.rise(NEWTON_PASSES - self.passes, 0)
@@ -670,9 +696,6 @@ cdef class LabelSums(Dual):
     """
 
     cdef Py_ssize_t groups      # 0: nearly every pixel is a group of its own, and this is the wrong class
-    cdef object scores          # in, L x n
-    cdef const float* f32       # the same, one of the two is not NULL
-    cdef const double* f64
     cdef Py_ssize_t* pixel      # n       the pixels, group by group; NULL if there is only one
     cdef Py_ssize_t* first      # G + 1   a group's place in pixel
     cdef Py_ssize_t* example    # G       one of its pixels
@@ -695,22 +718,14 @@ cdef class LabelSums(Dual):
     cdef double* p              # scratch, labels x BLOCK
     cdef double shift           # sum over pixels of max_l
     cdef bint made              # is E?
+    cdef Py_ssize_t every       # E holds one pixel of so many
 
     def __init__(self, constraints, f, double hardness):
         cdef Py_ssize_t g, i, j, l, m, r, at, size_, most = 0, k = self.k, L = f.shape[0]
         cdef double a, size, low, high
-        cdef const float[:, ::1] f32
-        cdef const double[:, ::1] f64
-        self.scores = f
-        if f.dtype == np.float32:
-            f32 = f
-            self.f32 = &f32[0, 0]
-        else:
-            f64 = f
-            self.f64 = &f64[0, 0]
-
         regions_ = constraints.regions
         allowed_ = np.ones(L, bool) if constraints.allowed is None else constraints.allowed
+        self.every = 1
         cdef const double[:, ::1] A = constraints.A
         cdef const double[:, ::1] regions = np.ones((k, 1)) if regions_ is None else regions_
         cdef const uint8_t[:, ::1] allowed = allowed_.reshape(L, -1).view(np.uint8)
@@ -787,10 +802,17 @@ cdef class LabelSums(Dual):
         cdef uint64_t salt = 0x9e3779b97f4a7c15, bits
         cdef const uint64_t* weight
         cdef const uint8_t* may
-        if per_label:
-            for j in range(allowed.shape[0]):
+        cdef Py_ssize_t* varies = self.whole(allowed.shape[0])       # labels allowed here and not there
+        cdef Py_ssize_t varying = 0
+        cdef uint8_t other
+        for j in range(allowed.shape[0] if per_label else 0):
+            may, other = &allowed[j, 0], 0
+            for i in range(n):
+                other |= may[i] ^ may[0]
+            if other:
+                varies[varying] = j
+                varying += 1
                 salt = salt * <uint64_t>0xd1342543de82ef95 + 1
-                may = &allowed[j, 0]
                 for i in range(n):
                     key[i] += salt & -<uint64_t>may[i]
         if per_row:
@@ -824,10 +846,10 @@ cdef class LabelSums(Dual):
             group[i] = slot[s]
 
         cdef bint differ = False
-        if per_label:
-            for j in range(allowed.shape[0]):
-                for i in range(n):
-                    differ |= allowed[j, i] != allowed[j, self.example[group[i]]]
+        for j in range(varying):
+            may = &allowed[varies[j], 0]
+            for i in range(n):
+                differ |= may[i] != may[self.example[group[i]]]
         if per_row:
             for j in range(regions.shape[0]):
                 for i in range(n):
@@ -876,8 +898,8 @@ cdef class LabelSums(Dual):
             self.w[l] = exp(self.bias[l] - self.ref[l])
 
     cdef double measure(self, const double* lam, double* v, double* H) noexcept nogil:
-        cdef Py_ssize_t g, l, m, j, h, labels, rows
-        cdef double logs, x, linear = 0
+        cdef Py_ssize_t g, l, m, j, h, size, labels, rows
+        cdef double logs, x, share, linear = 0
         cdef double* J
         cdef Py_ssize_t* row
         self.weigh(lam)
@@ -891,24 +913,26 @@ cdef class LabelSums(Dual):
             labels, rows = self.label_at[g + 1] - self.label_at[g], self.row_at[g + 1] - self.row_at[g]
             if labels == 0:
                 continue
-            logs += pass_over_pixels(self.E + self.E_at[g], self.w + self.label_at[g], labels,
-                                     self.first[g + 1] - self.first[g], self.p, self.mean,
-                                     self.cov if H != NULL else NULL)
+            size = self.first[g + 1] - self.first[g]
+            share = size / <double>((size + self.every - 1) // self.every * self.n)
+            logs += share * pass_over_pixels(self.E + self.E_at[g], self.w + self.label_at[g], labels,
+                                             (size + self.every - 1) // self.every, self.p, self.mean,
+                                             self.cov if H != NULL else NULL)
             J, row = self.J + self.J_at[g], self.row + self.row_at[g]
             for j in range(rows):
                 for l in range(labels):
-                    v[row[j]] += J[l * rows + j] * self.mean[l] / self.n
+                    v[row[j]] += share * J[l * rows + j] * self.mean[l]
             if H == NULL:
                 continue
-            for j in range(rows):                     # H += J' cov J / n
+            for j in range(rows):                     # H += J' cov J, per pixel
                 for l in range(labels):
                     x = 0
                     for m in range(labels):
                         x += self.cov[l * labels + m] * J[m * rows + j]
-                    x /= self.n
+                    x *= share
                     for h in range(rows):
                         H[row[j] * self.k + row[h]] += x * J[l * rows + h]
-        return linear - logs / self.n
+        return linear - logs
 
     cdef double most(self, const double* d) noexcept nogil:
         cdef Py_ssize_t g, l, j, at
@@ -942,12 +966,8 @@ cdef class LabelSums(Dual):
                     count += 1
         return (0.5 * total / count) ** 0.5 if count else 0
 
-    cdef inline double score(self, Py_ssize_t l, Py_ssize_t i) noexcept nogil:
-        return self.f32[l * self.n + i] if self.f32 != NULL else self.f64[l * self.n + i]
-
-    cdef void sharpen(self, double hardness) noexcept nogil:
-        self.hardness = hardness
-        self.made = False
+    cdef void sharpen(self, double hardness, Py_ssize_t every) noexcept nogil:
+        self.hardness, self.every, self.made = hardness, every, False
 
     cdef void write(self, p):
         cdef float[:, ::1] p32
@@ -963,37 +983,40 @@ cdef class LabelSums(Dual):
 
 
 cdef double exponentiate(LabelSums s, Py_ssize_t g, const real* f, Py_ssize_t stride) noexcept nogil:
-    """E of group g for the biases ref; return the sum over its pixels of the maximum taken off."""
-    cdef Py_ssize_t labels = s.label_at[g + 1] - s.label_at[g], size = s.first[g + 1] - s.first[g]
-    cdef Py_ssize_t start = 0, count, l, i
+    """E of group g for the biases ref; return what its pixels' maxima, taken off, add to the mean of the logarithms."""
+    cdef Py_ssize_t labels = s.label_at[g + 1] - s.label_at[g], size = s.first[g + 1] - s.first[g], every = s.every
+    cdef Py_ssize_t all = size, start = 0, count, l, i
     cdef double top[BLOCK]
     cdef double x, ref, h = s.hardness, total = 0
     cdef double* E
     cdef const real* row
+    size = (size + every - 1) // every
     while start < size and labels:
         count = min(<Py_ssize_t>BLOCK, size - start)
         for i in range(count):
             top[i] = -HARD
         for l in range(labels):
-            row, ref = f + l * stride + start, s.ref[s.label_at[g] + l]
-            if s.pixel == NULL:                       # else the sorted scores lie label by label
-                row = f + s.label[s.label_at[g] + l] * stride + start
+            E = s.E + s.E_at[g] + l * padded(size) + start
+            ref = s.ref[s.label_at[g] + l]
+            row = f + (s.label[s.label_at[g] + l] if s.pixel == NULL else l) * stride + start * every
+            if every == 1:
+                for i in range(count):
+                    E[i] = h * row[i] + ref
+            else:
+                for i in range(count):
+                    E[i] = h * row[i * every] + ref
             for i in range(count):
-                x = h * row[i] + ref
-                top[i] = x if x > top[i] else top[i]
+                top[i] = E[i] if E[i] > top[i] else top[i]
         for l in range(labels):
             E = s.E + s.E_at[g] + l * padded(size) + start
-            row, ref = f + l * stride + start, s.ref[s.label_at[g] + l]
-            if s.pixel == NULL:
-                row = f + s.label[s.label_at[g] + l] * stride + start
             for i in range(count):
-                E[i] = exp_within(max(h * row[i] + ref - top[i], FLOOR))
+                E[i] = exp_within(max(E[i] - top[i], FLOOR))
             for i in range(count, BLOCK):
                 E[i] = l == 0
         for i in range(count):
             total += top[i]
         start += BLOCK
-    return total
+    return total * all / (size * s.n) if size else 0
 
 
 cdef double pass_over_pixels(
@@ -1150,53 +1173,78 @@ cdef class GeneralRows(Dual):
     """
 
     cdef Py_ssize_t labels, columns
-    cdef Py_ssize_t[::1] label      # in, labels      the labels that appear
-    cdef const uint8_t[:, ::1] may  # in, labels x n  may the label be here?
-    cdef Py_ssize_t[::1] place      # in, columns     of p: label * n + pixel
-    cdef int[::1] begin             # in, columns     a column's entries
-    cdef int[::1] end
-    cdef const int[::1] row         # in              their rows
-    cdef const double[::1] entry    # in              and values
-    cdef double* f                  # labels x n      scores
+    cdef Py_ssize_t* label          # labels      the labels that appear
+    cdef uint8_t* may               # labels x n  may the label be here?
+    cdef Py_ssize_t* place          # columns     of p: label * n + pixel
+    cdef int* begin                 # columns     a column's entries
+    cdef int* end
+    cdef const int[::1] row         # in          their rows
+    cdef const double[::1] entry    # in          and values
     cdef double* p                  # labels x n
     cdef double* top                # n
-    cdef double* u                  # n x k           mean of the rows at every pixel
+    cdef double* u                  # n x k       mean of the rows at every pixel
+    cdef const double* measured     # the lam that p belongs to
 
     def __init__(self, constraints, f, double hardness):
-        cdef Py_ssize_t n = self.n, k = self.k, c, e, at
-        matrix = constraints.as_matrix(n)
+        matrix = constraints.as_matrix(self.n)
         matrix.sort_indices()
-        allowed = np.ones(len(f), bool) if constraints.allowed is None else constraints.allowed
-        allowed = np.broadcast_to(allowed.reshape(len(f), -1), f.shape)
-        label = np.flatnonzero(allowed.any(axis=1))
-        self.label, self.labels = label, len(label)
-        self.may = np.ascontiguousarray(allowed[label]).view(np.uint8)
-        used = np.flatnonzero(np.diff(matrix.indptr))
-        used = used[allowed.reshape(-1)[used]]
-        self.place = (np.cumsum(allowed.any(axis=1)) - 1)[used // n] * n + used % n
-        self.begin, self.end = matrix.indptr[used].astype(np.intc), matrix.indptr[used + 1].astype(np.intc)
-        self.row, self.entry, self.columns = matrix.indices.astype(np.intc, copy=False), matrix.data, len(used)
-        self.p = self.reals((2 * len(label) + 1) * n, False)
-        self.f, self.top, self.u = self.p + len(label) * n, self.p + 2 * len(label) * n, self.reals(n * k)
-        (<double[:len(label), :n]>self.f)[:, :] = f[label].astype(float)
+        allowed_ = np.ones(len(f), bool) if constraints.allowed is None else constraints.allowed
+        cdef const uint8_t[:, ::1] allowed = allowed_.reshape(len(f), -1).view(np.uint8)
+        cdef const int[::1] start = matrix.indptr.astype(np.intc, copy=False)
+        self.row, self.entry = matrix.indices.astype(np.intc, copy=False), matrix.data
+        cdef Py_ssize_t n = self.n, k = self.k, L = len(f), per_pixel = allowed.shape[1] > 1, i, j, l, m, c, e, here
+        cdef uint8_t any
+        cdef double x
+        self.label = self.whole(L)
+        for l in range(L):
+            any = 0
+            for i in range(allowed.shape[1]):
+                any |= allowed[l, i]
+            if any:
+                self.label[self.labels] = l
+                self.labels += 1
+        m = self.labels * n
+        self.p, self.u, self.may = self.reals(m + n, False), self.reals(n * k, False), <uint8_t*>self.room(m, False)
+        self.top = self.p + m
+        m = min(m, len(matrix.data))
+        self.place, self.begin, self.end = self.whole(m), <int*>self.room(4 * m), <int*>self.room(4 * m)
+        cdef uint8_t* may
+        cdef const int* at
+        for l in range(self.labels):
+            may, at = self.may + l * n, &start[self.label[l] * n]
+            for i in range(n):
+                may[i] = allowed[self.label[l], i if per_pixel else 0]
+            for i in range(n):
+                if may[i] and at[i] < at[i + 1]:
+                    c = self.columns
+                    self.place[c], self.begin[c], self.end[c] = l * n + i, at[i], at[i + 1]
+                    self.columns = c + 1
 
         # the least and the most of a row: at every pixel its smallest and largest entry, 0 for a label it skips
-        low_, high_, seen_ = np.zeros((3, n, k))
-        cdef double[:, ::1] low = low_, high = high_, seen = seen_
-        for c in range(self.columns):
-            at = self.place[c] % n
-            for e in range(self.begin[c], self.end[c]):
-                if seen[at, self.row[e]] == 0:
-                    low[at, self.row[e]] = high[at, self.row[e]] = self.entry[e]
-                else:
-                    low[at, self.row[e]] = min(low[at, self.row[e]], self.entry[e])
-                    high[at, self.row[e]] = max(high[at, self.row[e]], self.entry[e])
-                seen[at, self.row[e]] += 1
-        partial = seen_ < allowed[label].sum(axis=0)[:, None]
-        cdef double[::1] least = np.minimum(low_, 0, where=partial, out=low_).mean(axis=0)
-        cdef double[::1] most = np.maximum(high_, 0, where=partial, out=high_).mean(axis=0)
-        for c in range(k):
-            self.low[c], self.high[c] = least[c], most[c]
+        cdef double* low = self.new_v
+        cdef double* high = self.pull
+        cdef Py_ssize_t* seen = self.free
+        cdef Py_ssize_t labels = self.labels
+        cdef const Py_ssize_t* label = self.label
+        cdef const int* row = &self.row[0] if m else NULL
+        cdef const double* entry = &self.entry[0] if m else NULL
+        may = self.may
+        for i in range(n):
+            here = 0
+            for j in range(k):
+                seen[j] = 0
+            for l in range(labels):
+                here += may[l * n + i]
+                c = label[l] * n + i
+                for e in range(start[c], start[c + 1] if may[l * n + i] else 0):
+                    j, x = row[e], entry[e]
+                    low[j] = x if seen[j] == 0 else min(low[j], x)
+                    high[j] = x if seen[j] == 0 else max(high[j], x)
+                    seen[j] += 1
+            for j in range(k):
+                if seen[j]:
+                    self.low[j] += (low[j] if seen[j] == here else min(low[j], 0)) / n
+                    self.high[j] += (high[j] if seen[j] == here else max(high[j], 0)) / n
 
     cdef double measure(self, const double* lam, double* v, double* H) noexcept nogil:
         cdef Py_ssize_t n = self.n, k = self.k, i, l, c, e, d, j
@@ -1204,12 +1252,18 @@ cdef class GeneralRows(Dual):
         cdef double* p
         cdef double* top = self.top
         cdef double* u = self.u
-        cdef const double* f
         cdef const uint8_t* may
         cdef const int* row = &self.row[0]
         cdef const double* entry = &self.entry[0]
-        for i in range(n * self.labels):              # f + A' lam
-            self.p[i] = self.hardness * self.f[i]
+        self.measured = lam
+        for l in range(self.labels):                  # f + A' lam
+            p, c = self.p + l * n, self.label[l] * n
+            if self.f32 != NULL:
+                for i in range(n):
+                    p[i] = self.hardness * self.f32[c + i]
+            else:
+                for i in range(n):
+                    p[i] = self.hardness * self.f64[c + i]
         for c in range(self.columns):
             x = 0
             for e in range(self.begin[c], self.end[c]):
@@ -1218,14 +1272,14 @@ cdef class GeneralRows(Dual):
         for i in range(n):
             top[i] = -HARD
         for l in range(self.labels):
-            p, may = self.p + l * n, &self.may[l, 0]
+            p, may = self.p + l * n, self.may + l * n
             for i in range(n):
                 p[i] = p[i] if may[i] else -HARD
                 top[i] = p[i] if p[i] > top[i] else top[i]
         for i in range(n):
             logs += top[i]
         for l in range(self.labels):
-            p, may = self.p + l * n, &self.may[l, 0]
+            p, may = self.p + l * n, self.may + l * n
             for i in range(n):
                 x = exp_within(max(p[i] - top[i], FLOOR))
                 p[i] = x if may[i] else 0
@@ -1275,6 +1329,7 @@ cdef class GeneralRows(Dual):
     cdef double most(self, const double* d) noexcept nogil:
         cdef Py_ssize_t i, l, c, e
         cdef double total = 0, top
+        self.measured = NULL
         memset(self.p, 0, self.labels * self.n * sizeof(double))
         for c in range(self.columns):
             for e in range(self.begin[c], self.end[c]):
@@ -1282,7 +1337,7 @@ cdef class GeneralRows(Dual):
         for i in range(self.n):
             top = -HARD
             for l in range(self.labels):
-                if self.may[l, i]:
+                if self.may[l * self.n + i]:
                     top = max(top, self.p[l * self.n + i])
             total += top / self.n
         return total
@@ -1295,15 +1350,15 @@ cdef class GeneralRows(Dual):
         for s in range(64):
             i = s * self.n // 64
             for l in range(1, self.labels):
-                x = self.f[l * self.n + i] - self.f[(l - 1) * self.n + i]
+                x = self.score(self.label[l], i) - self.score(self.label[l - 1], i)
                 total += x * x
         return (0.5 * total / (64 * (self.labels - 1))) ** 0.5
 
-    cdef void sharpen(self, double hardness) noexcept nogil:
-        self.hardness = hardness
+    cdef void sharpen(self, double hardness, Py_ssize_t every) noexcept nogil:
+        self.hardness, self.measured = hardness, NULL
 
     cdef void write(self, p):
-        with nogil:
+        if self.measured != self.lam:                 # the last step was not taken
             self.measure(self.lam, self.new_v, NULL)
         p[...] = 0
-        p[np.asarray(self.label)] = <double[:self.labels, :self.n]>self.p
+        p[[self.label[l] for l in range(self.labels)]] = <double[:self.labels, :self.n]>self.p

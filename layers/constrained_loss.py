@@ -264,7 +264,7 @@ class ConstrainedLossLayer(LossLayer):
             gap = np.inf
             s = dual.maximize(f, without_rows(c), **self.solver)
         seconds = time.perf_counter() - start
-        loss = dual.kl_loss(f, s.p, diff)
+        loss = dual.kl_loss(f, s.p, diff, c.allowed)
         if self.diagnostics is not None:
             q = s.p + diff * f.shape[1]
             self.diagnostics[k] = violation(c, q), gap, iterations, seconds
