@@ -16,6 +16,7 @@ VOC_CLASSES = (
     "background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow",
     "diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
 )
+LABELS = len(VOC_CLASSES)
 MEAN_BGR = (104.00698793, 116.66876762, 122.67891434)   # of ImageNet, as published with VGG-16
 SUFFIXES = (".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG")
 
@@ -41,7 +42,7 @@ def read_image(path):
     return np.asarray(image.convert("RGB"))
 
 
-def read_mask(path, labels=len(VOC_CLASSES)):
+def read_mask(path, labels=LABELS):
     """H x W uint8, one label id a pixel, 255 where void. Palette and gray PNGs hold the ids themselves."""
     image = _open(path)
     mask = np.asarray(image)
@@ -105,6 +106,13 @@ def palette():
     bits 3, 4, 5 the next, and so on."""
     return [sum((label >> (3 * k + channel) & 1) << (7 - k) for k in range(3))
             for label in range(256) for channel in range(3)]
+
+
+def indexed(labels):
+    """H x W label ids as a picture of palette mode, in VOC's colours."""
+    picture = Image.fromarray(np.asarray(labels, np.uint8))
+    picture.putpalette(palette())
+    return picture
 
 
 def read_classes(path):

@@ -21,9 +21,22 @@ import xml.etree.ElementTree as ElementTree
 
 import caffe
 import numpy as np
-
-from images import (BACKGROUND, SUFFIXES, VOC_CLASSES, VOID, ImageError, InputError, Reporting, fit, read_classes,
-                    read_image, read_mask, score_size, shrink, to_blob)
+from images import (
+    BACKGROUND,
+    SUFFIXES,
+    VOC_CLASSES,
+    VOID,
+    ImageError,
+    InputError,
+    Reporting,
+    fit,
+    read_classes,
+    read_image,
+    read_mask,
+    score_size,
+    shrink,
+    to_blob,
+)
 
 F_SETPIPE_SZ = 1031     # fcntl has the name from Python 3.10 on
 GET_VOC = "tools/get_voc.py fetches VOC 2012"
@@ -73,6 +86,7 @@ class Samples:
         if self.tags_from not in ("masks", "annotations"):
             self.csv = read_tags(self.path(self.tags_from), self.classes)
         self.ids = self.read_ids()
+        self.order = functools.lru_cache(maxsize=2)(self.order)
         self.files = [self.input_file(id) for id in self.ids]
         if isinstance(self.supervised, str):
             self.with_mask = set(read_list(self.path(self.supervised)))
@@ -200,8 +214,8 @@ class Samples:
     def __len__(self):
         return len(self.ids)
 
-    @functools.lru_cache(maxsize=2)
     def order(self, epoch):
+        """The images of an epoch, by their numbers in the list."""
         n = len(self.ids)
         return np.random.default_rng((self.seed, 0, epoch)).permutation(n) if self.shuffle else np.arange(n)
 

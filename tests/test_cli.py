@@ -1,7 +1,10 @@
 """tools/cli.py: errors in one line, whole files, and a Caffe that cannot take the tool down with it."""
 import os
+import re
+import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import cli
 import numpy as np
@@ -33,6 +36,17 @@ def test_an_error_is_one_line(error, status, text, capsys, monkeypatch):
         cli.run(main)
     assert exit.value.code == status
     assert capsys.readouterr().err == f"infer.py: error: {text}\n"
+
+
+TOOLS = [path for path in sorted(Path(cli.__file__).parent.glob("*.py")) if "__main__" in path.read_text()]
+
+
+@pytest.mark.parametrize("tool", [path for path in TOOLS if path.name != "cli.py"], ids=lambda path: path.stem)
+def test_a_python_without_the_packages_is_an_error_in_one_line(tool, python_bin):
+    """As if .caffe/activate had been forgotten: -E ignores PYTHONPATH, -S the installed packages."""
+    done = subprocess.run([python_bin, "-E", "-S", tool, "--help"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(rf"{tool.name}: error: No module named .*; run `source .caffe/activate` first\n", done.stderr)
 
 
 @pytest.mark.parametrize("returned", [None, 0, 1])
@@ -183,8 +197,8 @@ def test_a_training_net_is_a_user_error(tiny, tmp_path):
 
 def test_bilinear_upsampling_needs_no_weights(tiny, tmp_path):
     prototxt = edit(tiny[0], tmp_path, 'name: "tiny"', 'name: "tiny"')
-    up = 'layer {{ name: "up" type: "Deconvolution" bottom: "fc8" top: "up" convolution_param {{ num_output: 21 group: 21 ' \
-         'kernel_size: 4 stride: 2 bias_term: false weight_filler {{ type: "{}" }} }} }}\n'
+    up = 'layer {{ name: "up" type: "Deconvolution" bottom: "fc8" top: "up" convolution_param {{ ' \
+         'num_output: 21 group: 21 kernel_size: 4 stride: 2 bias_term: false weight_filler {{ type: "{}" }} }} }}\n'
     plain = prototxt.read_text()
     prototxt.write_text(plain + up.format("bilinear"))
     assert cli.load_net(prototxt, tiny[1]).params["up"][0].data.any()

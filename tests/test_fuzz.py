@@ -55,8 +55,8 @@ CASES = {
     "infer, a PNG": (f"{NET_ARGUMENTS} photos --out out --jobs 1", {"photos/1.png": 12}),
     "crf": (f"probabilities --images voc/JPEGImages --out out --jobs 1 --preset {PRESET}",
             {"probabilities/2007_000001.npz": 12, IMAGE: 3, PRESET: 3}),
-    "tune_crf": ("probabilities --images voc/JPEGImages --masks voc/SegmentationClass --out out/p.json --jobs 1 --count 2",
-                 {MASK: 3}),
+    "tune_crf": ("probabilities --images voc/JPEGImages --masks voc/SegmentationClass --out out/p.json --jobs 1 "
+                 "--count 2", {MASK: 3}),
     "score": (f"a=masks {VOC} --out out/t.md --out out/t.json", {MASK: 6, SPLIT: 6, "masks/2007_000001.png": 6}),
     "score, earlier results": (f"results.json {VOC} --out out/t.md", {"results.json": 12}),
     "score, test server": (f"masks {VOC} --server out/results.tar", {"masks/2007_000001.png": 6, SPLIT: 4}),
@@ -67,7 +67,8 @@ CASES = {
     "init_weights": (f"--net {NET} --out out/w.caffemodel {WEIGHTS}", {NET: 12, WEIGHTS: 12}),
     "init_weights, the archive": (f"--net {NET} --out out/w.caffemodel archive.tar.gz", {"archive.tar.gz": 4}),
     "get_voc": ("--archives archives --out out", {"archives/benchmark.tgz": 1}),
-    "cache_features": ("voc --split val --out out --weights net/trunk.caffemodel --size 32 --jobs 1", {IMAGE: 0, SPLIT: 0}),
+    "cache_features": ("voc --split val --out out --weights net/trunk.caffemodel --size 32 --jobs 1",
+                       {IMAGE: 0, SPLIT: 0}),
     "train": (f"net/solver.prototxt --weights {WEIGHTS}",
               {"net/solver.prototxt": 3, "net/train.prototxt": 3, WEIGHTS: 2, IMAGE: 1, SPLIT: 1}),
 }
@@ -82,8 +83,8 @@ def world(tmp_path_factory):
     (root / "net").mkdir()
     make_net(root / "net")
     (root / ABOUT).write_text('{"size": 40}')
-    preset = dict(gaussian_xy=3, gaussian_weight=3, bilateral_xy=60, bilateral_rgb=20, bilateral_weight=10, iterations=2,
-                  normalization="after")
+    preset = dict(gaussian_xy=3, gaussian_weight=3, bilateral_xy=60, bilateral_rgb=20, bilateral_weight=10,
+                  iterations=2, normalization="after")
     (root / PRESET).write_text(json.dumps({"preset": preset, "miou": 50.0}))
     (root / "net/train.prototxt").write_text(TRAIN)
     (root / "net/solver.prototxt").write_text(SOLVER)
@@ -105,7 +106,8 @@ def world(tmp_path_factory):
     for name in ("VOCtrainval_11-May-2012.tar", "benchmark.tgz"):
         shutil.copy(root / "archive.tar.gz", root / "archives" / name)
     (root / "train.log").write_text("".join(
-        f"I1116 12:00:{k:02}.000000  1234 solver.cpp:239] Iteration {k} (9.1 iter/s, 1.1s/10 iters), loss = {5 - k / 10}\n"
+        f"I1116 12:00:{k:02}.000000  1234 solver.cpp:239] Iteration {k} (9.1 iter/s, 1.1s/10 iters), "
+        f"loss = {5 - k / 10}\n"
         f"I1116 12:00:{k:02}.000000  1234 solver.cpp:105] Iteration {k}, lr = 1e-06\n" for k in range(20)))
     status, _, said = run(root, "score", f"a=masks {VOC} --out results.json")
     assert status == 0, said
@@ -146,7 +148,8 @@ def run(folder, tool, arguments):
             return None, "", "hung"
         time.sleep(0.002)
     said = errors.read_text(errors="replace")
-    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status), said, said + log.read_text(errors="replace")
+    status = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -os.WTERMSIG(status)
+    return status, said, said + log.read_text(errors="replace")
 
 
 def variants(data, rng, flips, few):

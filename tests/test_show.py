@@ -10,9 +10,10 @@ import pytest
 import show
 from cli import UserError
 from constraints import size_constraints, tag_constraints
-from images import VOC_CLASSES, ImageError, palette
+from images import VOC_CLASSES, ImageError
 from PIL import Image
 from scipy.special import softmax
+from tiny_voc import save_mask as save
 
 matplotlib.use("Agg")
 IDS = [f"2007_{k:06}" for k in range(20)]
@@ -31,13 +32,6 @@ def close_figures():
 
 
 # --- panel -----------------------------------------------------------------------------------------------------
-
-def save(path, mask):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    picture = Image.fromarray(np.asarray(mask, np.uint8))
-    picture.putpalette(palette())
-    picture.save(path)
-
 
 @pytest.fixture
 def voc(tmp_path):
@@ -304,7 +298,7 @@ def test_constraints_of_a_real_net(model, capsys):
 @pytest.mark.parametrize("arguments, message", [
     (["--tags", "cow"], "--tags: cow is not a class of this model; it knows cat, dog"),
     (["--tags", "cat", "--large", "dog"], "--large dog: dog is not among --tags"),
-    (["--tags", "cat", "--weights", "{}/photo.png"], "photo.png: holds no weights"),
+    (["--tags", "cat", "--weights", "{}/photo.png"], "photo.png: is not a whole .caffemodel"),
     (["--tags", "cat", "--net", "{}/nowhere"], "nowhere"),
 ])
 def test_constraints_refuses(model, arguments, message):

@@ -10,6 +10,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import cli
 import init_weights
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ import voc_data
 from caffe.proto import caffe_pb2
 from cli import UserError
 from google.protobuf import text_format
-from images import score_size
+from images import InputError, score_size
 from tiny_voc import make_voc
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -235,6 +236,15 @@ def read(path):
     return path.read_text() if path.exists() else ""
 
 
+def test_what_ended_caffe_is_named(start):
+    run = start("killed", "max_iter=50000")
+    wait_for(lambda: "Iteration 3 " in read(start.folder / "killed.log"), run)
+    os.kill(children(run.pid)[0], signal.SIGTERM)
+    _, error = run.communicate()
+    assert run.returncode == 2
+    assert re.search(r"train.py: error: caffe was ended by SIGTERM \(at iteration \d+, .*; log: .*killed.log\)", error)
+
+
 def test_a_kill_in_the_middle_of_a_snapshot(start, finish):
     """A limit on the size of files ends Caffe in the middle of writing one, as a kill would, but at a chosen byte."""
     assert finish("whole", "max_iter=10")[0] == 0
@@ -354,7 +364,7 @@ def test_a_loss_that_is_not_a_number_ends_the_run(system, start, finish):
     logged = train.ITERATION.findall(read(start.folder / "n.log"))
     bad = [int(number) for number, loss in logged if not math.isfinite(float(loss))]
     assert bad == ([] if system == "tags" else [iteration])     # the first, though display is 3
-    net = init_weights.read_net(ROOT / f"prototxt/demo_{system}.prototxt")
+    net = cli.read_net(ROOT / f"prototxt/demo_{system}.prototxt")
     folder = start.folder.parent
     data = net.layer[0].python_param.param_str.replace("data/demo", f"{folder}/data/demo")
     samples = voc_data.VOCDataLayer.Samples(data)
@@ -383,7 +393,7 @@ def here(tiny, tmp_path, monkeypatch):
 
 
 def refused(*arguments):
-    with pytest.raises((UserError, OSError)) as error:
+    with pytest.raises((UserError, InputError, OSError)) as error:
         train.main([str(a) for a in arguments])
     assert "\n" not in str(error.value)
     return str(error.value)

@@ -2,9 +2,8 @@
 from pathlib import Path
 
 import numpy as np
+from images import VOC_CLASSES, VOID, indexed
 from PIL import Image
-
-from images import VOC_CLASSES, VOID, palette
 
 
 def make_voc(folder, images=4, size=(64, 48), classes=VOC_CLASSES, seed=0):
@@ -45,7 +44,7 @@ def make_voc(folder, images=4, size=(64, 48), classes=VOC_CLASSES, seed=0):
             rows, columns = np.flatnonzero(inside.any(1)), np.flatnonzero(inside.any(0))
             boxes.append((classes[label], columns[0] + 1, rows[0] + 1, columns[-1] + 1, rows[-1] + 1))
         Image.fromarray(rgb.astype(np.uint8)).save(root / "JPEGImages" / f"{name}.jpg", quality=95)
-        save_mask(root / "SegmentationClass" / f"{name}.png", mask)
+        indexed(mask).save(root / "SegmentationClass" / f"{name}.png")
         (root / "Annotations" / f"{name}.xml").write_text(annotation(name, size, boxes))
     for split in ("train", "train_aug", "val"):
         (root / "ImageSets/Segmentation" / f"{split}.txt").write_text("".join(f"{name}\n" for name in ids))
@@ -53,9 +52,9 @@ def make_voc(folder, images=4, size=(64, 48), classes=VOC_CLASSES, seed=0):
 
 
 def save_mask(path, mask):
-    image = Image.fromarray(mask)
-    image.putpalette(palette())
-    image.save(path)
+    """An indexed PNG; missing folders are made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    indexed(mask).save(path)
 
 
 def annotation(name, size, boxes):

@@ -17,10 +17,9 @@ import cli
 import infer
 import numpy as np
 import pydensecrf.densecrf as dcrf
-from bench_solver import machine
 from cli import UserError
 from crf import LONG_SIDE, PRESETS, dense_crf
-from images import VOC_CLASSES, read_image, shrink
+from images import LABELS, read_image, shrink
 from PIL import Image
 from scipy.ndimage import gaussian_filter
 from tqdm import tqdm
@@ -44,13 +43,14 @@ def main(argv=None):
         ours, direct = crf_seconds([np.array(shrink(read_image(path), LONG_SIDE)) for path in photographs[:5]])
     text = "\n".join([
         "# Inference, measured", "",
-        f"`tools/bench_inference.py`{' on photographs of our own' if args.images else ''}. {machine().replace(' (one used)', '')}", "",
-        f"{len(photographs)} photographs, net at {SIZE} pixels, CRF at {LONG_SIDE}, files written, overlays too; start-up "
-        "not counted.", "",
+        f"`tools/bench_inference.py`{' on photographs of our own' if args.images else ''}. {cli.machine()}", "",
+        f"{len(photographs)} photographs, net at {SIZE} pixels, CRF at {LONG_SIDE}, files written, overlays too; "
+        "start-up not counted.", "",
         "| CRF | jobs | images / s |", "|---|---|---|",
         *(f"| {'authors' if crf else 'no'} | {jobs} | {rate:.2f} |" for crf, jobs, rate in rows), "",
-        f"Dense CRF, authors' preset, 21 labels, CPU time an image: {ours:.3f} s through `dense_crf`, {direct:.3f} s by calling "
-        f"pydensecrf2 directly: {100 * (ours / direct - 1):+.1f} % (required: at most +5 %).", ""])
+        f"Dense CRF, authors' preset, 21 labels, CPU time an image: {ours:.3f} s through `dense_crf`, "
+        f"{direct:.3f} s by calling pydensecrf2 directly: {100 * (ours / direct - 1):+.1f} % "
+        "(required: at most +5 %).", ""])
     print(text)
     if args.out:
         with cli.whole_file(args.out / "bench_inference.md") as part:
@@ -70,7 +70,8 @@ def draw(folder, count):
     rng = np.random.default_rng(0)
     paths = []
     for k in range(max(count, 3)):
-        rgb = sum(gaussian_filter(rng.normal(size=(375, 500, 3)), (s, s, 0)) * s * w for s, w in ((40, 9), (8, 4), (1, 2)))
+        rgb = sum(gaussian_filter(rng.normal(size=(375, 500, 3)), (s, s, 0)) * s * w
+                  for s, w in ((40, 9), (8, 4), (1, 2)))
         paths.append(folder / f"{k}.jpg")
         Image.fromarray((rgb * 8 + 120).clip(0, 255).astype(np.uint8)).save(paths[-1], quality=92)
     return paths
@@ -91,8 +92,8 @@ def throughput(photographs, weights, folder, crf, jobs):
     for some in (photographs[:1], photographs):
         with tempfile.TemporaryDirectory(dir=folder) as out, contextlib.redirect_stdout(io.StringIO()):
             start = time.perf_counter()
-            infer.main(["--net", str(net), "--weights", str(weights), "--out", out, "--size", str(SIZE), "--jobs", str(jobs),
-                        *(["--crf", "authors"] if crf else []), *map(str, some)])
+            infer.main(["--net", str(net), "--weights", str(weights), "--out", out, "--size", str(SIZE),
+                        "--jobs", str(jobs), *(["--crf", "authors"] if crf else []), *map(str, some)])
             seconds.append(time.perf_counter() - start)
     return (len(photographs) - 1) / (seconds[1] - seconds[0])
 
@@ -103,8 +104,9 @@ def crf_seconds(images, repeats=5):
     rng = np.random.default_rng(0)
     ours, direct = [], []
     for rgb in tqdm(images, desc="CRF", unit="image", disable=None):
-        scores = gaussian_filter(rng.normal(size=(len(VOC_CLASSES), *rgb.shape[:2])), (0, 15, 15)).astype(np.float32) * 50
-        pairs = [(clock(dense_crf, rgb, scores, preset), clock(direct_crf, rgb, scores, preset)) for _ in range(repeats)]
+        noise = gaussian_filter(rng.normal(size=(LABELS, *rgb.shape[:2])), (0, 15, 15))
+        scores = noise.astype(np.float32) * 50
+        pairs = [[clock(crf, rgb, scores, preset) for crf in (dense_crf, direct_crf)] for _ in range(repeats)]
         best = np.min(pairs, axis=0)
         ours.append(best[0])
         direct.append(best[1])

@@ -10,8 +10,6 @@ on a proven duality gap, computed within the time; the baselines on a residual o
 """
 # ruff: noqa: E402      (threads are limited before NumPy is imported)
 import os
-import platform
-import subprocess
 import time
 from pathlib import Path
 
@@ -203,14 +201,14 @@ def race(f, c, hardness, tol, repeats=5):
     return {name: (np.median([t for t, _ in runs]), *runs[0][1]) for name, runs in found.items()}
 
 
-def race_table(results, unit=1e3):
+def race_table(results):
     """Markdown: one line per method and setting, times in ms."""
     lines = ["| problems | method | median ms | p95 | max | ours is faster by | iterations | worst gap |",
              "|---|---|---|---|---|---|---|---|"]
     for setting, found in results.items():
         best = np.median(found["ours, newton"][0])
         for name, (times, iterations, gaps) in found.items():
-            median, p95, worst = unit * np.median(times), unit * np.percentile(times, 95), unit * times.max()
+            median, p95, worst = 1e3 * np.array([np.median(times), np.percentile(times, 95), times.max()])
             gap = "" if np.isnan(gaps).all() else f"{gaps.max():.1e}"
             lines.append(f"| {setting} | {name} | {median:.3g} | {p95:.3g} | {worst:.3g} "
                          f"| {np.median(times) / best:.3g} | {np.median(iterations):.0f} | {gap} |")
@@ -267,21 +265,6 @@ def plot(curves, path):
     plt.close(figure)
 
 
-def machine():
-    """One line: processor, cores, compiler, versions."""
-    try:
-        cpu = next(line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name"))
-    except (OSError, StopIteration):
-        cpu = platform.processor() or platform.machine()
-    try:
-        said = subprocess.run([os.environ.get("CC", "cc"), "--version"], capture_output=True, text=True)
-        compiler = said.stdout.split("\n")[0]
-    except OSError:
-        compiler = "unknown compiler"
-    versions = f"Python {platform.python_version()}, NumPy {np.__version__}"
-    return f"{cpu}, {os.cpu_count()} cores (one used); {compiler}; {versions}"
-
-
 def requirements(results, physical, per_pixel):
     """Markdown: required, aim, measured, met, for the six figures the solver must reach."""
     def ratio(setting, baseline):
@@ -332,7 +315,7 @@ def main(argv=None):
     report = [
         "# The dual solver, measured", "",
         "`tools/bench_solver.py --out docs/`" + (" --quick" if args.quick else ""), "",
-        machine(), "",
+        cli.machine(), "",
         "CPU time of one thread. Problems: smooth random score maps (std 0.1 to 5), 41 x 41 to 63 x 63 unless said, "
         "21 labels, 1 to 5 of them present besides the background; only those whose rows q violates. Ours include the "
         "certificate: gap <= 1e-6 at hardness 1, <= 1e-4 at hardness 1000. The baselines work in float64 on the labels "

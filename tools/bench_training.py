@@ -13,20 +13,18 @@ No data set is needed: images are drawn, weights and features are random.
 """
 import json
 import os
-import platform
 import tempfile
 import time
 from pathlib import Path
 
 import cli
 import numpy as np
-from images import VOC_CLASSES, palette
+from images import LABELS, indexed
 from PIL import Image
 from scipy import ndimage
 from tqdm import tqdm
 
 ROOT = Path(__file__).resolve().parent.parent
-LABELS = len(VOC_CLASSES)
 SIDE = 63
 LIMIT = 1.5                 # softmaxes that the constrained loss may cost, from tags
 DATA_LIMIT = 0.02           # of a VGG-16 iteration, for reading and decoding
@@ -133,9 +131,7 @@ def draw_voc(root, size, images):
         for label in rng.choice(np.arange(1, LABELS), 2, replace=False):
             y, x = rng.integers(0, np.array(size) // 2)
             mask[y:y + size[0] // 2, x:x + size[1] // 2] = label
-        png = Image.fromarray(mask)
-        png.putpalette(palette())
-        png.save(root / f"SegmentationClass/{id}.png")
+        indexed(mask).save(root / f"SegmentationClass/{id}.png")
     for split in ("train", "train_aug"):
         (root / f"ImageSets/Segmentation/{split}.txt").write_text("\n".join(ids) + "\n")
     return ids
@@ -193,22 +189,14 @@ def iteration_table(caffe, folder, name, settings, steps, watches, reader):
     return lines, seconds, images, max(decode, parts["data layer"]) / seconds
 
 
-def machine():
-    try:
-        cpu = next(line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name"))
-    except (OSError, StopIteration):
-        cpu = platform.machine()
-    busy = os.getloadavg()[0]
-    return f"{cpu}, {os.cpu_count()} cores, load {busy:.1f} before the start; NumPy {np.__version__}"
-
-
 def main(argv=None):
     parser = cli.parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="a few repetitions, no VGG-16")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write bench_training.md there")
     args = parser.parse_args(argv)
     command = "tools/bench_training.py --out docs/" + " --quick" * args.quick
-    report = ["# Training, measured", "", f"`{command}`", "", machine(), ""]
+    report = ["# Training, measured", "", f"`{command}`", "",
+              f"{cli.machine()}; load {os.getloadavg()[0]:.1f} before the start", ""]
     caffe = cli.load_caffe()
 
     with tempfile.TemporaryDirectory() as folder:

@@ -17,16 +17,14 @@ import json
 import multiprocessing
 import os
 import shutil
-import signal
 import time
 from pathlib import Path
 
 import cli
-from cli import UserError
-
 import numpy as np
-from images import SUFFIXES, ImageError, InputError, fit, read_image, score_size, shrink, to_blob
-from PIL import Image, UnidentifiedImageError
+from cli import UserError
+from images import SUFFIXES, ImageError, fit, read_image, score_size, shrink, to_blob
+from PIL import Image
 from tqdm import tqdm
 
 CHANNELS = 512
@@ -48,15 +46,13 @@ def parse_args(argv):
     parser.add_argument("--size", type=int, default=321, metavar="PIXELS",
                         help="long side to which images are reduced; 225 halves time and space, masks get coarser "
                              "(default %(default)s)")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N",
+    parser.add_argument("--jobs", type=cli.count, default=os.cpu_count(), metavar="N",
                         help="images computed at the same time, each on one core and with about 1 GB of memory "
                              "(default: all %(default)s cores)")
     parser.add_argument("--gpu", type=int, metavar="N", help="compute on this GPU instead, with a Caffe that has one")
     args = parser.parse_args(argv)
     if args.size < 16:
         raise UserError(f"--size {args.size}: expected at least 16 pixels")
-    if args.jobs < 1:
-        raise UserError(f"--jobs {args.jobs}: expected 1 or more")
     if not os.path.isfile(args.weights):
         raise UserError(f"{args.weights}: no such file; tools/init_weights.py gets the weights")
     return args
@@ -100,21 +96,18 @@ def main(argv=None):
 
 def find_images(root, splits):
     """{id: file}"""
-    from voc_data import Samples        # loads Caffe
-    try:
-        if not os.path.isdir(os.path.join(root, "ImageSets/Segmentation")) and not splits and os.path.isdir(root):
-            names = sorted(name for name in os.listdir(root) if name.endswith(SUFFIXES))
-            files = {name[:name.rindex(".")]: os.path.join(root, name) for name in names}
-            if not files:
-                raise UserError(f"{root}: holds no image ({', '.join(SUFFIXES[:3])}) and no ImageSets/Segmentation")
-            return files
-        files = {}
-        for split in splits or ["train"]:
-            samples = Samples({"root": root, "split": split, "tops": ["data"]})
-            files.update(zip(samples.ids, samples.files))
+    from voc_data import Samples  # loads Caffe
+    if not os.path.isdir(os.path.join(root, "ImageSets/Segmentation")) and not splits and os.path.isdir(root):
+        names = sorted(name for name in os.listdir(root) if name.endswith(SUFFIXES))
+        files = {name[:name.rindex(".")]: os.path.join(root, name) for name in names}
+        if not files:
+            raise UserError(f"{root}: holds no image ({', '.join(SUFFIXES[:3])}) and no ImageSets/Segmentation")
         return files
-    except InputError as error:
-        raise UserError(str(error)) from None
+    files = {}
+    for split in splits or ["train"]:
+        samples = Samples({"root": root, "split": split, "tops": ["data"]})
+        files.update(zip(samples.ids, samples.files))
+    return files
 
 
 def check_index(args):
@@ -127,7 +120,7 @@ def check_index(args):
             stored = json.loads(index.read_text())
             other = [key for key in settings if stored[key] != settings[key]]
         except (ValueError, KeyError, TypeError):
-            raise UserError(f"{index}: is damaged; remove {args.out} and start again")
+            raise UserError(f"{index}: is damaged; remove {args.out} and start again") from None
         if other:
             raise UserError(f"{args.out}: holds features of another {other[0]} ({str(stored[other[0]])[:12]}, now "
                             f"{str(settings[other[0]])[:12]}); give another --out, or remove it")
@@ -143,7 +136,7 @@ def grid(file, size):
             height, width = fit(image.height, image.width, size)
             if image.getexif().get(0x0112, 1) >= 5:     # stored lying on its side
                 height, width = width, height
-    except (OSError, SyntaxError, ValueError, UnidentifiedImageError, Image.DecompressionBombError):
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
         raise ImageError(f"{file}: is not an image that can be read") from None
     return CHANNELS, score_size(height), score_size(width)
 
@@ -198,10 +191,10 @@ def compute(net, files, args):
 
 
 def adopt(function):
-    """Make a forked worker call this function. ^C is for the parent, which ends the workers."""
+    """Make a forked worker call this function."""
     global work
     work = function
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    cli.ignore_interrupts()
 
 
 def call(item):

@@ -6,10 +6,14 @@
 import argparse
 import contextlib
 import os
+import platform
+import re
 import resource
 import signal
+import subprocess
 import sys
 import tempfile
+import warnings
 from concurrent import futures
 from multiprocessing import get_context
 from pathlib import Path
@@ -59,6 +63,20 @@ def run(main):
 def fail(message, status):
     print(f"{Path(sys.argv[0]).name}: error: {' '.join(str(message).split())}", file=sys.stderr)
     sys.exit(status)
+
+
+def machine():
+    """One line for benchmarks: processor, cores, compiler, versions."""
+    try:
+        cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())[1]
+    except (OSError, TypeError):        # no such file, no such line
+        cpu = platform.machine()
+    try:
+        said = subprocess.run([os.environ.get("CC", "cc"), "--version"], capture_output=True, text=True)
+        compiler = said.stdout.partition("\n")[0]
+    except OSError:
+        compiler = "unknown compiler"
+    return f"{cpu}, {os.cpu_count()} cores; {compiler}; Python {platform.python_version()}, NumPy {np.__version__}"
 
 
 @contextlib.contextmanager
@@ -117,7 +135,7 @@ def load_caffe(gpu=None):
         import caffe
     except ImportError as e:
         raise UserError(f"Caffe does not load ({e}); run `source .caffe/activate` first, "
-                        "or `make` if there is no .caffe yet")
+                        "or `make` if there is no .caffe yet") from None
     if gpu is None:
         caffe.set_mode_cpu()
         return caffe
@@ -181,16 +199,28 @@ def load_net(prototxt, weights, gpu=None, shape=None):
 def stored_layers(path):
     """The names of the layers that have weights in a .caffemodel."""
     from caffe.proto import caffe_pb2
-    from google.protobuf.message import DecodeError
-    model = caffe_pb2.NetParameter()
-    try:
-        model.ParseFromString(Path(path).read_bytes())
-    except DecodeError:
-        raise UserError(f"{path}: not a whole .caffemodel; it is damaged or something else: fetch or train it again")
+    model = read_message(path, caffe_pb2.NetParameter())
     names = {layer.name for layer in (*model.layer, *model.layers) if layer.blobs}
     if not names:
         raise UserError(f"{path}: holds no weights; give a .caffemodel")
     return names
+
+
+def read_message(path, message):
+    """The protobuf message in a file, which must be whole."""
+    from google.protobuf.message import DecodeError
+    kind = {"NetParameter": ".caffemodel", "SolverState": ".solverstate"}[message.DESCRIPTOR.name]
+    try:
+        with warnings.catch_warnings(record=True) as stopped:
+            warnings.simplefilter("always")         # protobuf only warns where it stops before the end
+            message.ParseFromString(Path(path).read_bytes())
+        whole = not stopped
+    except DecodeError:
+        whole = False
+    if not whole:
+        raise UserError(f"{path}: is not a whole {kind}: damaged, cut off or something else; "
+                        "fetch or train it again")
+    return message
 
 
 def read_net(prototxt):
@@ -199,8 +229,10 @@ def read_net(prototxt):
     from google.protobuf import text_format
     try:
         return text_format.Parse(Path(prototxt).read_text(encoding="utf-8"), caffe_pb2.NetParameter())
-    except (text_format.ParseError, ValueError) as e:       # ValueError: bytes that are no text
-        raise UserError(f"{prototxt}: not a net: line {e}") from None
+    except text_format.ParseError as e:
+        raise UserError(f"{prototxt}: is not a net: line {e}") from None
+    except ValueError as e:             # bytes that are no text
+        raise UserError(f"{prototxt}: is not a net: {e}") from None
 
 
 def rehearse(action):

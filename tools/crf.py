@@ -28,7 +28,7 @@ import cli
 import numpy as np
 import pydensecrf.densecrf as dcrf
 from cli import UserError
-from images import VOID, InputError, palette, read_image, shrink
+from images import VOID, InputError, indexed, read_image, shrink
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 from tqdm import tqdm
@@ -57,7 +57,8 @@ def load_preset(name):
         values = json.loads(Path(name).read_text())["preset"]
         return check_preset(Preset(**values))
     except (ValueError, KeyError, TypeError) as e:
-        raise UserError(f"{name}: not a finished CRF preset ({type(e).__name__}: {e}); make one with tools/tune_crf.py") from None
+        raise UserError(f"{name}: not a finished CRF preset ({type(e).__name__}: {e}); "
+                        "make one with tools/tune_crf.py") from None
 
 
 def check_preset(preset):
@@ -83,7 +84,7 @@ def dense_crf(rgb, scores, preset):
     if scores.ndim != 3 or scores.shape[1:] != rgb.shape[:2] or not scores.size:
         raise ValueError(f"scores must be L x {rgb.shape[0]} x {rgb.shape[1]}, as the image; got {scores.shape}")
     check_preset(preset)
-    energy = np.ascontiguousarray(scores.max(axis=0) - scores, np.float32)  # -log-softmax but for a constant, which cancels
+    energy = np.ascontiguousarray(scores.max(axis=0) - scores, np.float32)      # -log-softmax, up to a constant
     if not np.isfinite(energy.max()):
         raise ValueError(f"scores hold {np.count_nonzero(~np.isfinite(scores))} NaN or infinite values")
     labels, height, width = scores.shape
@@ -124,12 +125,10 @@ def label_map(values, y, x):
 
 def save_mask(path, mask, settings):
     """An indexed PNG in VOC's colours that carries the settings it was made with."""
-    image = Image.fromarray(mask)
-    image.putpalette(palette())
     text = PngInfo()
     text.add_text("settings", json.dumps(settings))
     with cli.whole_file(path) as part:
-        image.save(part, pnginfo=text)
+        indexed(mask).save(part, pnginfo=text)
 
 
 def unfinished(work, settings, force):
@@ -219,7 +218,7 @@ def pair_with_images(sources, folder):
 
 
 def refine(source, photograph, preset):
-    """The labels that the CRF makes of a file of probabilities, at the photograph's size; without preset, their argmax."""
+    """What the CRF makes of a file of probabilities, at the photograph's size; without preset, their argmax."""
     p, rgb = read_probabilities(source), read_image(photograph)
     small = shrink(rgb, LONG_SIDE)
     (height, width), (h, w), (rows, columns) = rgb.shape[:2], small.shape[:2], p.shape[1:]

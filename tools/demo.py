@@ -211,7 +211,7 @@ def score(runs, data, last_only):
         masks = []
         for image in images:
             scores = infer.Scores(infer.forward(net, image), image.shape[:2], *grid)
-            masks.append(label_map(scores.values, *scores.cells(*image.shape[:2])).astype(np.uint8))
+            masks.append(label_map(scores.values, *scores.cells(*image.shape[:2])))
         C = sum(confusion(truth, mask, len(classes)) for truth, mask in zip(truths, masks))
         row = scored(SYSTEMS[run.system][0], "val", False, C)
         course = {**(results[run].course if run in results else {}), iteration: row.miou}

@@ -3,11 +3,11 @@
 
     tools/draw_demo.py data/demo
 
-Five kinds of objects lie over clutter. Every object's two colours come from the generator that colours
-the clutter, so colour says nothing about the class; strokes, discs and patches of the clutter have the
-edges and corners the objects have, so a class shows only in how the pattern repeats. Object areas follow VOC's
-mixture: two images in three have a foreground the paper's bounds allow, in one in three every
-object is small (below 10 % of the image), which tags alone cannot know and the size bit tells.
+Five kinds of objects lie over clutter. A kind has its usual colour, nine times in ten, and a pattern of its own. The
+clutter has the colours of all of them, and its strokes, discs and patches have the edges and corners that objects
+have: what tells an object from the clutter is how its pattern repeats. Object areas follow VOC's mixture: two
+images in three have a foreground the paper's bounds allow, in one in three every object is small (below 10 % of the
+image), which tags alone cannot know and the size bit tells.
 """
 import os
 import shutil
@@ -16,14 +16,13 @@ from xml.sax.saxutils import escape
 
 import cli
 import numpy as np
-from images import palette
+from images import VOID, indexed
 from PIL import Image, ImageDraw
 from tqdm import tqdm
 
 CLASSES = ("fish", "beetle", "kite", "snail", "leaf")
 HUES = (0.0, 0.2, 0.4, 0.6, 0.8)                    # of the classes' usual colours, as parts of a turn
 FAITHFUL = 0.9                                      # of the objects have their usual colour
-VOID = 255
 SHAPES = ((97, 129), (129, 97), (113, 113))          # height, width: 8 k + 1, whole cells of the score grid
 FINE = 2                                            # drawn at twice the size, then averaged
 
@@ -196,9 +195,7 @@ def draw(root, train=200, val=60, seed=1):
             name = f"drawn_{number:05d}"
             image, mask, boxes = scene(np.random.default_rng([seed, number]))
             Image.fromarray(image).save(folders["JPEGImages"] / f"{name}.jpg", quality=95)
-            indexed = Image.fromarray(mask)
-            indexed.putpalette(palette())
-            indexed.save(folders["SegmentationClass"] / f"{name}.png")
+            indexed(mask).save(folders["SegmentationClass"] / f"{name}.png")
             (folders["Annotations"] / f"{name}.xml").write_text(annotation(name, mask.shape, boxes))
         lines = "".join(f"drawn_{number:05d}\n" for number in numbers)
         (folders["ImageSets/Segmentation"] / f"{split}.txt").write_text(lines)

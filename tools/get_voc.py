@@ -30,10 +30,9 @@ from collections import namedtuple
 from pathlib import Path, PurePosixPath
 
 import cli
-from cli import UserError
-
 import numpy as np
-from images import VOC_CLASSES, palette
+from cli import UserError
+from images import VOC_CLASSES, indexed
 from PIL import Image
 from tqdm import tqdm
 
@@ -150,7 +149,7 @@ def download(url, part):
             except urllib.error.HTTPError as e:
                 if e.code < 500 and e.code not in (408, 429):
                     raise UserError(f"{url}: the server answers {e.code} {e.reason}; "
-                                    "get the file elsewhere and use --archives")
+                                    "get the file elsewhere and use --archives") from None
                 reason = f"the server answers {e.code} {e.reason}"
             except (urllib.error.URLError, http.client.HTTPException, ConnectionError, socket.timeout) as e:
                 reason = getattr(e, "reason", None) or e or type(e).__name__
@@ -242,9 +241,9 @@ def opened(path):
             with tarfile.open(fileobj=stream, mode="r|*") as tar:
                 yield tar
         except (tarfile.TarError, EOFError, zlib.error) as e:
-            raise UserError(f"{path}: not a whole tar archive ({e})")
+            raise UserError(f"{path}: not a whole tar archive ({e})") from None
         except (FileExistsError, NotADirectoryError) as e:
-            raise UserError(f"{path}: holds {e.filename} twice")
+            raise UserError(f"{path}: holds {e.filename} twice") from None
 
 
 # --- SBD: its label maps as masks in VOC's format -----------------------------------------------------------
@@ -259,7 +258,8 @@ def convert(path, target, root):
         for member in tar:
             match = re.fullmatch(r"benchmark_RELEASE/dataset/cls/(\w+)\.mat", member.name)
             if match and member.isreg() and match[1] not in own:
-                write_mask(target / f"{match[1]}.png", label_map(tar.extractfile(member).read(), member.name))
+                labels = label_map(tar.extractfile(member).read(), member.name)
+                indexed(labels).save(target / f"{match[1]}.png")
     for name in own:
         source = root / f"SegmentationClass/{name}.png"
         size_of(source)                                 # it is there, and an image
@@ -275,17 +275,12 @@ def label_map(data, name):
     try:
         labels = loadmat(io.BytesIO(data), variable_names=["GTcls"])["GTcls"]["Segmentation"][0, 0]
     except Exception as e:                              # loadmat raises almost anything on a damaged file
-        raise UserError(f"{name} in SBD's archive: no GTcls.Segmentation can be read ({type(e).__name__}: {e})")
+        raise UserError(f"{name} in SBD's archive: no GTcls.Segmentation can be read "
+                        f"({type(e).__name__}: {e})") from None
     if labels.ndim != 2 or labels.dtype != np.uint8 or not labels.size or labels.max() >= len(VOC_CLASSES):
         raise UserError(f"{name} in SBD's archive: need a map of labels 0..{len(VOC_CLASSES) - 1}; "
                         f"got {labels.dtype} of shape {labels.shape}")
     return labels
-
-
-def write_mask(path, labels):
-    mask = Image.fromarray(labels)
-    mask.putpalette(palette())
-    mask.save(path)
 
 
 # --- the result ---------------------------------------------------------------------------------------------
@@ -330,7 +325,8 @@ def ids(root, split):
     try:
         names = path.read_text().split()
     except (FileNotFoundError, UnicodeDecodeError):
-        raise UserError(f"{path}: not there or not a list; {root} is not a whole VOC 2012: move it away and run again")
+        raise UserError(f"{path}: not there or not a list; {root} is not a whole VOC 2012: "
+                        "move it away and run again") from None
     bad = [name for name in names if not re.fullmatch(r"\w+", name)]
     if bad:
         raise UserError(f"{path}: {bad[0]!r} is not an image id")
@@ -343,9 +339,9 @@ def size_of(path):
         with Image.open(path) as image:
             return image.size
     except FileNotFoundError:
-        raise UserError(f"{path}: missing; move {path.parent.parent.parent} away and run again")
+        raise UserError(f"{path}: missing; move {path.parent.parent.parent} away and run again") from None
     except (OSError, SyntaxError, Image.DecompressionBombError) as e:
-        raise UserError(f"{path}: not an image ({e}); move {path.parent.parent.parent} away and run again")
+        raise UserError(f"{path}: not an image ({e}); move {path.parent.parent.parent} away and run again") from None
 
 
 # --- helpers --------------------------------------------------------------------------------------------------
@@ -371,7 +367,7 @@ def alone(folder):
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UserError(f"{folder}: another get_voc.py is at work here")
+            raise UserError(f"{folder}: another get_voc.py is at work here") from None
         yield
     finally:
         os.close(handle)

@@ -17,9 +17,8 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-import numpy as np
-
 import cli
+import numpy as np
 from cli import UserError
 from images import MEAN_BGR
 
@@ -109,7 +108,7 @@ def read_archive(path):
         weights = {name: [np.ascontiguousarray(layer["kernel"].transpose(3, 2, 0, 1), np.float32), layer["bias"]]
                    for name, layer in zip(VGG16_CONVOLUTIONS, layers)}
     except (tarfile.TarError, pickle.UnpicklingError, KeyError, EOFError, TypeError, ValueError, AttributeError) as e:
-        raise UserError(f"{path}: holds no VGG-16 weights as expected: {type(e).__name__}: {e}")
+        raise UserError(f"{path}: holds no VGG-16 weights as expected: {type(e).__name__}: {e}") from None
     # It takes ((RGB / 255) - mean) / std: fold the scale into the weights, turn RGB to BGR, then shift the mean.
     conv1 = weights["conv1_1"]
     conv1[0] = np.ascontiguousarray(conv1[0][:, ::-1]) / (255 * np.array(TORCH_STD[::-1], np.float32))[:, None, None]
@@ -138,7 +137,7 @@ def shift_mean(weights, mean):
 def read_caffemodel(path):
     """{layer: [arrays]} of a .caffemodel, also of one in Caffe's old format."""
     from caffe.proto import caffe_pb2
-    model = parse(path, caffe_pb2.NetParameter())
+    model = cli.read_message(path, caffe_pb2.NetParameter())
     weights = {layer.name: [blob_array(blob, f"{path}: layer {layer.name}") for blob in layer.blobs]
                for layer in (*model.layer, *model.layers) if layer.blobs}
     if not weights:
@@ -146,17 +145,7 @@ def read_caffemodel(path):
     return weights
 
 
-def parse(path, message):
-    """The protobuf message in a file, which must be whole."""
-    from google.protobuf.message import DecodeError
-    try:
-        message.ParseFromString(Path(path).read_bytes())
-    except DecodeError:
-        raise UserError(f"{path}: is not a whole {Path(path).suffix} file: damaged, cut off or something else")
-    return message
-
-
-def blob_array(blob, where="blob"):
+def blob_array(blob, where):
     """A BlobProto as a float32 array; UserError unless it holds as many numbers as its shape says, all finite.
 
     The blob is emptied but for its data, so that its encoding ends in the packed floats themselves: many times
@@ -202,19 +191,10 @@ def digest(path, algorithm):
 CHANNELS = {"data": 3, "features": 512}      # of the blobs that data layers make: images, conv5_3
 
 
-def read_net(prototxt):
-    from caffe.proto import caffe_pb2
-    from google.protobuf import text_format
-    try:
-        return text_format.Parse(Path(prototxt).read_text(), caffe_pb2.NetParameter())
-    except (text_format.ParseError, UnicodeDecodeError) as e:
-        raise UserError(f"{prototxt}: is not a net: {e}")
-
-
 def convolutions(prototxt):
     """{layer: shape of its weights, O x C x h x w} of a net, following the channels from its input on."""
     channels, shapes = dict(CHANNELS), {}
-    for layer in read_net(prototxt).layer:
+    for layer in cli.read_net(prototxt).layer:
         if layer.type == "Convolution":
             p = layer.convolution_param
             if layer.bottom[0] not in channels:

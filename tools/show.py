@@ -13,9 +13,8 @@ import re
 from pathlib import Path
 
 import cli
-from cli import UserError
-
 import numpy as np
+from cli import UserError
 from images import VOC_CLASSES, VOID, palette, read_classes, read_image, read_mask, shrink
 from score import parse_run, read_list, read_prediction, say_if_replaced, truth_paths
 

@@ -17,11 +17,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tqdm import tqdm
-
 import cli
 from cli import UserError
-from init_weights import blob_array, by, convolutions, parse, read_caffemodel, read_net
+from init_weights import blob_array, by, convolutions, read_caffemodel
+from tqdm import tqdm
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -41,7 +40,7 @@ def read_solver(path, changes):
     try:
         text_format.Parse(Path(path).read_text(), solver)
     except (text_format.ParseError, UnicodeDecodeError) as e:
-        raise UserError(f"{path}: is not a solver: {e}")
+        raise UserError(f"{path}: is not a solver: {e}") from None
     for change in changes:
         key, _, value = change.partition("=")
         field = solver.DESCRIPTOR.fields_by_name.get(key)
@@ -49,7 +48,8 @@ def read_solver(path, changes):
             quoted = f'"{value}"' if field and field.type == field.TYPE_STRING else value
             text_format.Merge(f"{key}: {quoted}", solver)
         except text_format.ParseError as e:
-            raise UserError(f"--set {change}: {str(e).split(' : ')[-1]}; give key=value as in Caffe's solver files")
+            raise UserError(f"--set {change}: {str(e).split(' : ')[-1]}; "
+                            "give key=value as in Caffe's solver files") from None
     for key in ("net", "snapshot_prefix", "max_iter", "iter_size"):
         if not getattr(solver, key):
             raise UserError(f"{path}: has no {key}")
@@ -80,7 +80,7 @@ def check_snapshot(state_file, shapes, solver):
     A file cut between two of its fields is still valid protobuf, so the blobs are counted and compared too.
     """
     from caffe.proto import caffe_pb2
-    state = parse(state_file, caffe_pb2.SolverState())
+    state = cli.read_message(state_file, caffe_pb2.SolverState())
     weights = read_caffemodel(state.learned_net)
     for name, shape in shapes.items():
         had = [array.shape for array in weights.get(name, [])]
@@ -121,10 +121,7 @@ def open_samples(net):
     for layer in net.layer:
         if layer.type == "Python" and layer.python_param.module == "voc_data":
             import voc_data
-            try:
-                return getattr(voc_data, layer.python_param.layer).Samples(layer.python_param.param_str)
-            except voc_data.InputError as e:
-                raise UserError(e)
+            return getattr(voc_data, layer.python_param.layer).Samples(layer.python_param.param_str)
     return None
 
 
@@ -143,6 +140,7 @@ class Training:
         self.solver, self.start, self.samples = solver, start, samples
         self.next = start                   # the iteration that Caffe is computing
         self.process, self.signals, self.solving = None, 0, False
+        self.dump = False                   # Caffe prints a net or a solver, over many lines
         self.complaint = self.fatal = self.printed = None
         self.log = Path(f"{solver.snapshot_prefix}.log")
 
@@ -214,18 +212,23 @@ class Training:
     def note(self, line):
         """Remember what may be the reason of an end: Caffe's fatal line, or the last one that a layer printed."""
         log = GLOG.match(line)
+        if log:
+            self.dump = line.rstrip().endswith("from parameters:")
         self.solving |= "Starting Optimization" in line
         if log and line[0] == "F":
             self.fatal = line[log.end():]
-        elif not log and not TRACE.match(line):
+        elif not log and not self.dump and not TRACE.match(line):
             self.printed = line
 
     def why(self, status):
-        ended = f"caffe ended by signal {-status}" if status < 0 else f"caffe ended with status {status}"
-        if status == -signal.SIGKILL and not self.complaint:
-            reason = "stopped at once, without a snapshot" if self.signals > 1 else f"{ended}; is there enough memory?"
-        else:
-            reason = self.complaint or self.fatal or self.printed or ended
+        reason = self.complaint or self.fatal
+        if not reason and status == -signal.SIGKILL and self.signals > 1:
+            reason = "stopped at once, without a snapshot"
+        elif not reason and status < 0:         # what a layer printed may be long ago
+            reason = f"caffe was ended by {signal.Signals(-status).name}"
+            reason += "; is there enough memory?" if status == -signal.SIGKILL else \
+                f"; the last that it wrote: {self.printed}" if self.printed else ""
+        reason = reason or self.printed or f"caffe ended with status {status}"
         where = f"at iteration {self.next}" if self.solving else "before the first iteration"
         if self.solving and self.samples:
             size = self.solver.iter_size
@@ -252,7 +255,7 @@ def main(argv=None):
 
     solver = read_solver(args.solver, args.set)
     shapes = convolutions(solver.net)
-    samples = open_samples(read_net(solver.net))
+    samples = open_samples(cli.read_net(solver.net))
     Path(solver.snapshot_prefix).parent.mkdir(parents=True, exist_ok=True)
     start, snapshot = newest_snapshot(solver, shapes)
     model = f"{solver.snapshot_prefix}_iter_{solver.max_iter}.caffemodel"

@@ -72,7 +72,8 @@ def choose(sources, images, masks, count):
     found = [(path, image, masks / f"{path.stem}.png") for path, image in sorted(pair_with_images(sources, images))]
     found = [files for files in found if files[2].is_file()]
     if len(found) < count:
-        raise UserError(f"{len(found)} of the .npz files have a mask in {masks}, need {count}; give more, or set --count")
+        raise UserError(f"{len(found)} of the .npz files have a mask in {masks}, need {count}; "
+                        "give more, or set --count")
     return [found[i * len(found) // count] for i in range(count)]
 
 
@@ -151,7 +152,8 @@ def score_one(preset, source, photograph, mask, labels):
         if truth.shape != found.shape:
             raise UserError(f"{mask}: {truth.shape} is not the size of {photograph}, {found.shape}")
         if found.max() >= labels:
-            raise UserError(f"{source}: finds label {found.max()}, but there are {labels} classes; give them with --classes")
+            raise UserError(f"{source}: finds label {found.max()}, but there are {labels} classes; "
+                            "give them with --classes")
         return preset, confusion(truth, found, labels), None
     except (UserError, InputError) as e:
         return preset, None, str(e)
