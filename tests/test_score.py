@@ -13,16 +13,10 @@ from cli import UserError
 from images import VOC_CLASSES, ImageError, palette, read_mask
 from PIL import Image
 from sklearn.metrics import confusion_matrix, jaccard_score, recall_score
+from tiny_voc import save_mask as save
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 IDS = ["2007_000001", "2007_000002", "2007_000003"]
-
-
-def save(path, mask):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    picture = Image.fromarray(np.asarray(mask, np.uint8))
-    picture.putpalette(palette())
-    picture.save(path)
 
 
 @pytest.fixture
@@ -322,7 +316,8 @@ def listed(text):
     (None, ["--confusion", "x.jpg"], "need a name that ends in .png"),
     (None, ["--server", "x.zip"], "need a name that ends in .tar"),
     (None, [".", "--server", "x.tar"], "give one RUN"),
-    (None, ["--paper", "--classes", "README.md"], "README.md"),
+    (None, ["--classes", "nowhere.txt"], "nowhere.txt: cannot read the class list"),
+    (None, ["--paper", "--classes", "any.txt"], "--paper has VOC's classes"),
 ])
 def test_wrong_input(voc, change, arguments, message):
     if change:

@@ -26,11 +26,9 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 
 import cli
-from cli import UserError
-
 import numpy as np
-from images import VOC_CLASSES, VOID, palette, read_classes, read_image, read_mask
-from PIL import Image
+from cli import UserError
+from images import VOC_CLASSES, VOID, indexed, read_classes, read_image, read_mask
 from tqdm import tqdm
 
 SHORT = dict(zip(VOC_CLASSES, (         # the paper's columns, in its order: VOC's
@@ -140,6 +138,8 @@ def parse_args(argv):
     parser.add_argument("--server", type=Path, metavar="TAR",
                         help="write the archive for VOC's test server (.tar, .tar.gz or .tgz) instead of scoring")
     args = parser.parse_args(argv)
+    if args.paper and args.classes:
+        raise UserError("--paper has VOC's classes: leave out --classes")
     args.labels = list(read_classes(args.classes) if args.classes else VOC_CLASSES)
     if not args.voc.is_dir():
         raise UserError(f"--voc {args.voc}: no such folder; tools/get_voc.py makes it")
@@ -148,8 +148,6 @@ def parse_args(argv):
             raise UserError(f"--out {path}: need a name that ends in .txt, .md or .json")
     if args.confusion and args.confusion.suffix not in (".png", ".pdf", ".svg"):
         raise UserError(f"--confusion {args.confusion}: need a name that ends in .png, .pdf or .svg")
-    if args.paper and args.classes:
-        raise UserError("--paper has VOC's classes: leave out --classes")
     args.runs = [parse_run(text) for text in args.runs]
     if args.server:
         if not args.server.name.endswith((".tar", ".tar.gz", ".tgz")):
@@ -216,7 +214,7 @@ def read_list(voc, split):
     try:
         names = path.read_text().split()
     except UnicodeDecodeError:
-        raise UserError(f"{path}: not a text file")
+        raise UserError(f"{path}: not a text file") from None
     if not names:
         raise UserError(f"{path}: lists no images")
     for name in names:
@@ -385,10 +383,8 @@ def pack(path, folder, voc, split, labels):
         for source in tqdm(prediction_paths(folder, names), desc="packing", unit="image", disable=None):
             photo = voc / "JPEGImages" / f"{source.stem}.jpg"
             size = read_image(photo).shape[:2]
-            mask = Image.fromarray(read_prediction(source, len(labels), size, photo))
-            mask.putpalette(palette())
             data = io.BytesIO()
-            mask.save(data, "PNG")
+            indexed(read_prediction(source, len(labels), size, photo)).save(data, "PNG")
             member = tarfile.TarInfo(f"results/VOC2012/Segmentation/comp6_test_cls/{source.name}")
             member.size, member.mode = data.tell(), 0o644
             data.seek(0)
