@@ -119,16 +119,17 @@ def test_extreme_shapes(tiny, tmp_path, shape):
 
 def test_a_20_megapixel_photograph_within_stated_memory(tiny, tmp_path, root, python_bin):
     """--help promises 0.4 GB for a job, whatever the net takes."""
-    photo = save(tmp_path / "large.jpg", np.tile(picture(np.repeat(RAMP, 80)), (89, 1, 1)))
-    assert Image.open(photo).size == (5200, 3649)
+    large = save(tmp_path / "large.jpg", np.tile(picture(np.repeat(RAMP, 80)), (89, 1, 1)))
+    assert Image.open(large).size == (5200, 3649)
     code = ("import sys, infer, resource; base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; "
             "infer.main(sys.argv[1:]); print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base)")
     net, weights = tiny
     small = save(tmp_path / "small.jpg")
     used = []
-    for photo in (small, photo):
-        out = subprocess.run([python_bin, "-c", code, "--net", net, "--weights", weights, "--out", tmp_path / photo.stem,
-                              "--jobs", "1", "--size", "321", photo], capture_output=True, text=True, check=True,
+    for photo in (small, large):
+        out = subprocess.run([python_bin, "-c", code, "--net", net, "--weights", weights,
+                              "--out", tmp_path / photo.stem, "--jobs", "1", "--size", "321", photo],
+                             capture_output=True, text=True, check=True,
                              env={**os.environ, "PYTHONPATH": f"{root}/tools:{root}/layers:{root}/cython"}).stdout
         used.append(int(out.split()[-1]) / 1e6)             # GB
     assert used[1] - used[0] < 0.4
@@ -202,7 +203,7 @@ def names(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.png"))
 
 
-def test_files_folders_and_patterns(tiny, tmp_path):
+def test_files_folders_and_patterns(tiny, tmp_path, monkeypatch):
     photos = tmp_path / "photos"
     for name in ("one.png", "sub/two.v2.JPG", "sub/deep/three.jpg"):
         save(photos / name)
@@ -212,8 +213,11 @@ def test_files_folders_and_patterns(tiny, tmp_path):
     run(tiny, tmp_path / "b", photos / "**/t*.*", photos / "one.png")
     assert names(tmp_path / "b") == ["one.png", "three.png", "two.v2.png"]
     run(tiny, photos / "masks", photos)
-    run(tiny, photos / "masks", photos)                                 # results are no photographs
+    monkeypatch.chdir(tmp_path)
+    run(tiny, photos / "masks", "photos")                               # results are no photographs
     assert names(photos / "masks") == ["one.png", "sub/deep/three.png", "sub/two.v2.png"]
+    with pytest.raises(UserError, match="--out photos: is a folder of photographs"):
+        run(tiny, photos, "photos")
     for nothing in ("absent.jpg", "photos/*.gif", "empty"):
         (tmp_path / "empty").mkdir(exist_ok=True)
         with pytest.raises(UserError, match=nothing.replace("*", r"\*")):
@@ -328,7 +332,8 @@ def test_the_model_tells_its_size_and_classes(tmp_path, capsys):
     run((net, weights), tmp_path / "out", photo, "--tags", "kite")
     assert crf.mask_settings(tmp_path / "out/a.png")["size"] == 40
     (tmp_path / "classes.txt").write_text("beetle\nsnail\n")
-    run((net, weights), tmp_path / "out2", photo, "--tags", "beetle", "--classes", tmp_path / "classes.txt", "--size", 50)
+    run((net, weights), tmp_path / "out2", photo, "--tags", "beetle",
+        "--classes", tmp_path / "classes.txt", "--size", 50)
     assert crf.mask_settings(tmp_path / "out2/a.png")["size"] == 50
     for wrong in ("{", "[]", '{"size": "big"}', '{"size": 0}', '{"classes": [1, 2]}', '{"classes": 5}', "3"):
         weights.with_suffix(".json").write_text(wrong)

@@ -6,7 +6,8 @@
     tools/infer.py --out masks --tags cat,person sofa.jpg       # nothing but these and background is there
     tools/infer.py --out val --crf --only data/VOCdevkit/VOC2012/ImageSets/Segmentation/val.txt \\
         data/VOCdevkit/VOC2012/JPEGImages
-    tools/infer.py --out masks --net prototxt/deploy_8s.prototxt --weights snapshots/ccnn_tags_iter_60000.caffemodel cat.jpg
+    tools/infer.py --out masks cat.jpg \\
+        --net prototxt/deploy_8s.prototxt --weights snapshots/ccnn_tags_iter_60000.caffemodel
 
 writes OUT/NAME.png, OUT/overlay/NAME.jpg (colours over the photograph, long side at most 1280, with a legend) and, if
 asked for, OUT/probabilities/NAME.npz. Photographs of a folder keep their subfolders.
@@ -28,8 +29,7 @@ from pathlib import Path
 import cli
 import numpy as np
 from cli import UserError
-from crf import (LONG_SIDE, PRESETS, dense_crf, label_map, load_preset, positions, report, sample, save_mask,
-                 unfinished)
+from crf import LONG_SIDE, PRESETS, dense_crf, label_map, load_preset, positions, report, sample, save_mask, unfinished
 from images import BACKGROUND, VOC_CLASSES, InputError, palette, read_classes, read_image, shrink, to_blob
 from init_weights import trunk_weights
 from PIL import Image, ImageDraw, ImageFont
@@ -68,7 +68,7 @@ def main(argv=None):
         check_scores(net, args.net, classes)
         grid = score_grid(args.net)
         if args.ilp:
-            from baseline_losses import image_level_prior       # needs Caffe
+            from baseline_losses import image_level_prior  # needs Caffe
         with tqdm(total=len(todo), unit="image", disable=None) as bar:
             def predictions():
                 for source, *outputs in todo:
@@ -77,7 +77,8 @@ def main(argv=None):
                         image = shrink(rgb, size)
                         values = forward(net, image)
                         if not np.isfinite(values).all():
-                            raise InputError(f"{source}: the net's scores are not finite; do weights and net belong together?")
+                            raise InputError(f"{source}: the net's scores are not finite; "
+                                             "do weights and net belong together?")
                         values = image_level_prior(values) if args.ilp else values
                         yield rgb, Scores(values, image.shape[:2], *grid), recipe, outputs
                     except InputError as e:
@@ -168,12 +169,16 @@ def digest(path):
 def find_photographs(arguments, only, out):
     """[(path, name)]: what files, folders and patterns stand for; the name is the path below a folder, no suffix."""
     suffixes = Image.registered_extensions()
+    out = out.resolve()
     found = {}
     for argument in arguments:
         folder = Path(argument)
         if folder.is_dir():
+            if folder.resolve() == out:
+                raise UserError(f"--out {argument}: is a folder of photographs; name another for the masks")
+            inner = folder / out.relative_to(folder.resolve()) if folder.resolve() in out.parents else None
             paths = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in suffixes and path.is_file()
-                     and out not in path.parents]
+                     and inner not in path.parents]
         else:
             folder = None
             paths = [Path(argument)] if Path(argument).exists() else \
@@ -186,8 +191,8 @@ def find_photographs(arguments, only, out):
         wanted = read_names(only)
         missing = sorted(wanted - set(found.values()))
         if missing:
-            raise UserError(f"{only}: names {missing[0]!r}{f' and {len(missing) - 1} more' if missing[1:] else ''}, but "
-                            "no such photograph was given")
+            more = f" and {len(missing) - 1} more" if missing[1:] else ""
+            raise UserError(f"{only}: names {missing[0]!r}{more}, but no such photograph was given")
         found = {path: name for path, name in found.items() if name in wanted}
     return list(found.items())
 
@@ -221,7 +226,8 @@ def score_grid(prototxt):
             p = layer.pooling_param
             kernel, step, pad, dilation = p.kernel_size, p.stride, p.pad, 1
         elif layer.type in ("Deconvolution", "Crop", "Interp"):
-            raise UserError(f"{prototxt}: {layer.name} ({layer.type}) enlarges before fc8; let fc8 be the coarse scores")
+            raise UserError(f"{prototxt}: {layer.name} ({layer.type}) enlarges before fc8; "
+                            "let fc8 be the coarse scores")
         else:
             kernel, step, pad, dilation = 1, 1, 0, 1
         stride, offset = step * stride, step * offset + dilation * (kernel - 1) / 2 - pad
