@@ -155,7 +155,7 @@ BOXES = {"supervision": "boxes", "fraction": 0.75, "beta": 10}
 SYSTEMS = {      # bottoms of the loss after the scores, loss layer, its settings
     "tags": (["tags"], "ConstrainedLossLayer", TAGS),
     "size": (["tags", "sizes"], "ConstrainedLossLayer", SIZE),
-    "crops": (["tags"], "ConstrainedLossLayer", TAGS),               # tags of random crops (section 7.2)
+    "crops": (["tags"], "ConstrainedLossLayer", TAGS),               # tags of random crops (section 7.3)
     "boxes": (["boxes"], "ConstrainedLossLayer", BOXES),
     "semi": (["tags", "labels"], "ConstrainedLossLayer", TAGS),      # labels: of some images (supplement, IV)
     "em_adapt": (["tags"], "EMAdaptLossLayer", {"rho_fg": 0.2, "rho_bg": 0.4, "rounds": 5}),

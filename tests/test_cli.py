@@ -26,6 +26,8 @@ def tiny(tmp_path_factory):
     (FileNotFoundError(2, "No such file or directory", "b.txt"), 2, "b.txt: No such file or directory"),
     (OSError("disk on fire"), 2, "disk on fire"),
     (MemoryError("9 TB"), 2, "out of memory (9 TB); use a smaller size or fewer jobs"),
+    (ModuleNotFoundError("No module named 'matplotlib'"), 2,
+     f"No module named 'matplotlib'; get it with: {sys.executable} -m pip install -r requirements.txt"),
     (KeyboardInterrupt(), 130, "stopped"),
 ])
 def test_an_error_is_one_line(error, status, text, capsys, monkeypatch):

@@ -58,6 +58,8 @@ def run(main):
         fail(f"{e.filename}: {e.strerror}" if e.filename and e.strerror else e, 2)
     except (UserError, InputError) as e:
         fail(e, 2)
+    except ModuleNotFoundError as e:     # of a Caffe of one's own, whose Python need not have all
+        fail(f"{e}; get it with: {sys.executable} -m pip install -r requirements.txt", 2)
 
 
 def fail(message, status):

@@ -26,7 +26,6 @@ from pathlib import Path
 
 import cli
 import numpy as np
-import pydensecrf.densecrf as dcrf
 from cli import UserError
 from images import VOID, InputError, indexed, read_image, shrink
 from PIL import Image
@@ -44,7 +43,7 @@ PRESETS = {
     "tuned": Preset(19, 15, 61, 10, 35, 10),            # active in their nets
     "pydensecrf": Preset(3, 3, 80, 13, 10, 5, "symmetric"),     # that library's example, its normalisation too
 }
-NORMALIZATION = {"after": dcrf.NORMALIZE_AFTER, "symmetric": dcrf.NORMALIZE_SYMMETRIC}
+NORMALIZATION = {"after": "NORMALIZE_AFTER", "symmetric": "NORMALIZE_SYMMETRIC"}     # pydensecrf's names
 
 
 def load_preset(name):
@@ -78,6 +77,7 @@ def dense_crf(rgb, scores, preset):
     rgb    : H x W x 3 uint8, no mean subtracted
     scores : L x H x W, defined up to a constant per pixel: a net's scores or the logarithm of probabilities
     """
+    import pydensecrf.densecrf as dcrf  # not needed for masks without CRF
     rgb, scores = np.asarray(rgb), np.asarray(scores)
     if rgb.dtype != np.uint8 or rgb.ndim != 3 or rgb.shape[2] != 3:
         raise ValueError(f"rgb must be H x W x 3 uint8, got {rgb.shape} {rgb.dtype}")
@@ -88,7 +88,7 @@ def dense_crf(rgb, scores, preset):
     if not np.isfinite(energy.max()):
         raise ValueError(f"scores hold {np.count_nonzero(~np.isfinite(scores))} NaN or infinite values")
     labels, height, width = scores.shape
-    normalization = NORMALIZATION[preset.normalization]
+    normalization = getattr(dcrf, NORMALIZATION[preset.normalization])
     crf = dcrf.DenseCRF2D(width, height, labels)
     crf.setUnaryEnergy(energy.reshape(labels, -1))
     crf.addPairwiseGaussian(preset.gaussian_xy, preset.gaussian_weight, dcrf.DIAG_KERNEL, normalization)
