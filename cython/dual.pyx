@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The latent distribution of CCNN: the nearest one to the net's output that obeys linear constraints.
 
-With scores f (L labels x n pixels) and q = softmax(f), the paper's problem (equation 7), per pixel, is
+With scores f (L labels x n pixels) and q = softmax(f), the paper's problem (equation 6), per pixel, is
 
     minimise    mean_i KL(p_i || q_i) + beta' xi
     subject to  v_j(p) >= b_j - xi_j,   xi >= 0,   p_i a distribution on the labels allowed at pixel i
@@ -18,13 +18,13 @@ exp(f_li + sum_j lam_j a_jil). For that p the duality gap needs nothing but the 
     primal(p) - D(lam) = sum_j  (beta_j - lam_j) * (b_j - v_j)    where the row is violated
                                 lam_j * (v_j - b_j)               where it holds
 
-so every pass over the pixels prices its own point. All arithmetic is in float64; the scores are
-read where they lie. Files: constraints.py makes the rows; nothing here knows what a label means.
+so every pass over the pixels prices its own point. The solver computes in float64 and reads the scores where
+they lie. constraints.py makes the rows; nothing here knows what a label means.
 """
 
 import numpy as np
 
-from libc.math cimport INFINITY, exp, expf, fabs, log, logf
+from libc.math cimport exp, expf, fabs, log, logf
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
@@ -37,7 +37,7 @@ cdef extern from *:
     #include <string.h>
 
     /* exp(x) for -200 <= x <= 200, to 1e-14: x = n ln 2 + r, a polynomial for exp(r), n into the exponent's bits.
-       It is inlined and vectorised, and so four times as fast as a call into libm's vectors. */
+       Inlined, it is vectorised with the loop around it, and faster than calls of libm's vector functions. */
     static inline double exp_within(double x) {
         double n = rint(x * 1.4426950408889634), r = x - n * 0.6931471805599453;
         double y = 1 + r * (1 + r * (1/2. + r * (1/6. + r * (1/24. + r * (1/120. + r * (1/720. + r * (1/5040.
@@ -293,7 +293,8 @@ def _checked_scores(f, double hardness):
         finite = long_top < <uint64_t>0x7ff0000000000000
     if not finite:
         wrong = np.argwhere(~np.isfinite(f))
-        raise ValueError(f"scores hold {len(wrong)} NaN or infinite values, the first at label {wrong[0][0]}, pixel {wrong[0][1]}")
+        raise ValueError(f"scores hold {len(wrong)} NaN or infinite values, the first at label {wrong[0][0]}, "
+                         f"pixel {wrong[0][1]}")
     return f
 
 
@@ -371,7 +372,7 @@ cdef class Dual:
             free(self.rooms[j])
 
     cdef void* room(self, Py_ssize_t size, bint cleared=True) except NULL:
-        """Memory that lives as long as the problem, from a cache line's start, set to zero."""
+        """Memory that lives as long as the problem, from a cache line's start; zero if `cleared`."""
         cdef void* place
         cdef Py_ssize_t whole = max((size + 63) // 64 * 64, 64)
         if whole > self.left:
@@ -428,7 +429,8 @@ cdef class Dual:
                 self.gap += (self.beta[j] - self.lam[j]) * short if short > 0 else -self.lam[j] * short
             else:
                 # MARGIN inside, but never at a cost that tol would notice
-                self.g[j] = short + min(MARGIN * (self.high[j] - self.low[j]), 0.2 * self.tol / (self.k * max(self.lam[j], 1e-9)))
+                self.g[j] = short + min(MARGIN * (self.high[j] - self.low[j]),
+                                        0.2 * self.tol / (self.k * max(self.lam[j], 1e-9)))
                 self.gap += self.lam[j] * fabs(short)
             target = self.lam[j] + short
             target = 0 if target < 0 else self.beta[j] if target > self.beta[j] else target
@@ -446,7 +448,7 @@ cdef class Dual:
         return True
 
     cdef bint is_infeasible(self) noexcept nogil:
-        """Do the hard rows contradict each other? Then lam runs off, and the way it went since the last look proves it."""
+        """Do the hard rows contradict each other? Then lam runs off; its way since the last look proves it."""
         cdef Py_ssize_t j
         cdef double top = 0, claim = 0, rounding = 0
         for j in range(self.k):
@@ -599,9 +601,10 @@ cdef class Dual:
                 self.step[j] = min(max(d, self.lower[j]), self.upper[j])
 
     cdef bint settle(self) noexcept nogil:
-        """Move the duals inside the box, the others held, to where (1 + 1e-9) H d = pull; False if a side stopped it."""
+        """Move the duals inside the box, the others held, to where H d = pull; False if a side stopped one."""
         cdef Py_ssize_t j, m, r, k = self.k, free = 0, stopped = -1
         cdef double x, part = 1
+        cdef bint nearer_top
         cdef double* C = self.factor                  # Cholesky's factor of H on the free duals: H = C C'
         cdef double* y = self.new_v
         for j in range(k):
@@ -629,8 +632,8 @@ cdef class Dual:
             self.step[self.free[j]] += part * y[j]
         if stopped < 0:
             return True
-        x = self.upper[stopped] - self.step[stopped]
-        self.step[stopped] = self.upper[stopped] if x < self.step[stopped] - self.lower[stopped] else self.lower[stopped]
+        nearer_top = self.upper[stopped] - self.step[stopped] < self.step[stopped] - self.lower[stopped]
+        self.step[stopped] = self.upper[stopped] if nearer_top else self.lower[stopped]
         return False
 
     # The paper's projected gradient ascent ---------------------------------------------------------
@@ -716,7 +719,7 @@ cdef class LabelSums(Dual):
     cdef double* mean           # scratch, labels
     cdef double* cov            # scratch, labels x labels
     cdef double* p              # scratch, labels x BLOCK
-    cdef double shift           # sum over pixels of max_l
+    cdef double shift           # mean over the pixels of max_l
     cdef bint made              # is E?
     cdef Py_ssize_t every       # E holds one pixel of so many
 
@@ -845,15 +848,22 @@ cdef class LabelSums(Dual):
                 G += 1
             group[i] = slot[s]
 
-        cdef bint differ = False
+        # what a pixel has, is it what its group's example has?
+        cdef uint64_t differ = 0
+        cdef uint64_t* has = <uint64_t*>self.room(8 * G)
+        cdef const Py_ssize_t* of = &group[0]
         for j in range(varying):
             may = &allowed[varies[j], 0]
+            for i in range(G):
+                has[i] = may[self.example[i]]
             for i in range(n):
-                differ |= may[i] != may[self.example[group[i]]]
-        if per_row:
-            for j in range(regions.shape[0]):
-                for i in range(n):
-                    differ |= regions[j, i] != regions[j, self.example[group[i]]]
+                differ |= may[i] ^ has[of[i]]
+        for j in range(regions.shape[0] if per_row else 0):
+            weight = <const uint64_t*>&regions[j, 0]
+            for i in range(G):
+                has[i] = weight[self.example[i]]
+            for i in range(n):
+                differ |= weight[i] ^ has[of[i]]
         if differ:                                    # two columns of one fingerprint: one chance in 2^64
             return False
 
@@ -872,7 +882,7 @@ cdef class LabelSums(Dual):
 
     cdef void weigh(self, const double* lam) noexcept nogil:
         """w for this lam, and E if w asks for it."""
-        cdef Py_ssize_t g, l, j, at
+        cdef Py_ssize_t g, l, j, at, size
         cdef double drift = 0
         for g in range(self.groups):
             at = self.J_at[g]
@@ -888,7 +898,8 @@ cdef class LabelSums(Dual):
             self.shift = 0
             for g in range(self.groups):
                 if self.pixel != NULL:
-                    self.shift += exponentiate(self, g, self.F + self.E_at[g], padded(self.first[g + 1] - self.first[g]))
+                    size = self.first[g + 1] - self.first[g]
+                    self.shift += exponentiate(self, g, self.F + self.E_at[g], padded(size))
                 elif self.f32 != NULL:
                     self.shift += exponentiate(self, g, self.f32, self.n)
                 else:
@@ -1169,7 +1180,7 @@ cdef void distribute(LabelSums s, real[:, ::1] p) noexcept nogil:
 cdef class GeneralRows(Dual):
     """Rows a_jil from a sparse matrix: every pixel and label has a bias of its own, so every pass exponentiates.
 
-    The matrix is kept by columns (csc), a column being a label l at a pixel i; those without entries are skipped.
+    A column of the matrix is a label l at a pixel i. Those that have entries lie pixel by pixel.
     """
 
     cdef Py_ssize_t labels, columns
@@ -1178,11 +1189,13 @@ cdef class GeneralRows(Dual):
     cdef Py_ssize_t* place          # columns     of p: label * n + pixel
     cdef int* begin                 # columns     a column's entries
     cdef int* end
-    cdef const int[::1] row         # in          their rows
+    cdef uint8_t* last              # columns     is it the last of its pixel?
+    cdef const int[::1] row         # in          the entries' rows
     cdef const double[::1] entry    # in          and values
     cdef double* p                  # labels x n
     cdef double* top                # n
-    cdef double* u                  # n x k       mean of the rows at every pixel
+    cdef double* u                  # k           mean of the rows at a pixel
+    cdef Py_ssize_t* seen           # k           has the row an entry at the pixel? how many?
     cdef const double* measured     # the lam that p belongs to
 
     def __init__(self, constraints, f, double hardness):
@@ -1203,55 +1216,61 @@ cdef class GeneralRows(Dual):
             if any:
                 self.label[self.labels] = l
                 self.labels += 1
-        m = self.labels * n
-        self.p, self.u, self.may = self.reals(m + n, False), self.reals(n * k, False), <uint8_t*>self.room(m, False)
-        self.top = self.p + m
-        m = min(m, len(matrix.data))
-        self.place, self.begin, self.end = self.whole(m), <int*>self.room(4 * m), <int*>self.room(4 * m)
-        cdef uint8_t* may
-        cdef const int* at
-        for l in range(self.labels):
-            may, at = self.may + l * n, &start[self.label[l] * n]
+        cdef Py_ssize_t labels = self.labels, size = labels * n, most = min(labels * n, <Py_ssize_t>len(matrix.data))
+        self.p, self.u, self.seen = self.reals(size + n, False), self.reals(k), self.whole(k)
+        self.top, self.may, self.last = self.p + size, <uint8_t*>self.room(size), <uint8_t*>self.room(most)
+        self.place, self.begin, self.end = self.whole(most), <int*>self.room(4 * most), <int*>self.room(4 * most)
+        cdef uint8_t* may = self.may
+        for l in range(labels):
             for i in range(n):
-                may[i] = allowed[self.label[l], i if per_pixel else 0]
-            for i in range(n):
-                if may[i] and at[i] < at[i + 1]:
-                    c = self.columns
-                    self.place[c], self.begin[c], self.end[c] = l * n + i, at[i], at[i + 1]
-                    self.columns = c + 1
+                may[l * n + i] = allowed[self.label[l], i if per_pixel else 0]
 
-        # the least and the most of a row: at every pixel its smallest and largest entry, 0 for a label it skips
+        # the columns, and the least and the most of a row: at every pixel its smallest and largest entry, 0 for a
+        # label it skips
         cdef double* low = self.new_v
         cdef double* high = self.pull
-        cdef Py_ssize_t* seen = self.free
-        cdef Py_ssize_t labels = self.labels
-        cdef const Py_ssize_t* label = self.label
-        cdef const int* row = &self.row[0] if m else NULL
-        cdef const double* entry = &self.entry[0] if m else NULL
-        may = self.may
+        cdef Py_ssize_t* seen = self.seen
+        cdef Py_ssize_t* touched = self.free
+        cdef Py_ssize_t rows
+        cdef const int* row = &self.row[0] if most else NULL
+        cdef const double* entry = &self.entry[0] if most else NULL
+        cdef const int* at = &start[0]
+        m = 0
         for i in range(n):
-            here = 0
-            for j in range(k):
-                seen[j] = 0
+            here = rows = 0
             for l in range(labels):
+                c = self.label[l] * n + i
                 here += may[l * n + i]
-                c = label[l] * n + i
-                for e in range(start[c], start[c + 1] if may[l * n + i] else 0):
-                    j, x = row[e], entry[e]
-                    low[j] = x if seen[j] == 0 else min(low[j], x)
-                    high[j] = x if seen[j] == 0 else max(high[j], x)
-                    seen[j] += 1
-            for j in range(k):
-                if seen[j]:
-                    self.low[j] += (low[j] if seen[j] == here else min(low[j], 0)) / n
-                    self.high[j] += (high[j] if seen[j] == here else max(high[j], 0)) / n
+                if may[l * n + i] and at[c] < at[c + 1]:
+                    self.place[m], self.begin[m], self.end[m], self.last[m] = l * n + i, at[c], at[c + 1], 0
+                    m += 1
+                    for e in range(at[c], at[c + 1]):
+                        j, x = row[e], entry[e]
+                        if seen[j] == 0:
+                            low[j] = high[j] = x
+                            touched[rows] = j
+                            rows += 1
+                        else:
+                            low[j], high[j] = min(low[j], x), max(high[j], x)
+                        seen[j] += 1
+            if rows:
+                self.last[m - 1] = 1
+            for e in range(rows):
+                j = touched[e]
+                self.low[j] += (low[j] if seen[j] == here else min(low[j], 0)) / n
+                self.high[j] += (high[j] if seen[j] == here else max(high[j], 0)) / n
+                seen[j] = 0
+        self.columns = m
 
     cdef double measure(self, const double* lam, double* v, double* H) noexcept nogil:
         cdef Py_ssize_t n = self.n, k = self.k, i, l, c, e, d, j
-        cdef double x, logs = 0, linear = 0
+        cdef double x, y, logs = 0, linear = 0
         cdef double* p
         cdef double* top = self.top
         cdef double* u = self.u
+        cdef Py_ssize_t* seen = self.seen
+        cdef Py_ssize_t* touched = self.free
+        cdef Py_ssize_t rows = 0
         cdef const uint8_t* may
         cdef const int* row = &self.row[0]
         cdef const double* entry = &self.entry[0]
@@ -1298,32 +1317,38 @@ cdef class GeneralRows(Dual):
             for i in range(n):
                 p[i] *= top[i]
 
-        memset(u, 0, n * k * sizeof(double))
-        if H != NULL:
-            memset(H, 0, k * k * sizeof(double))
-        for c in range(self.columns):                 # H = mean over the pixels of E[a a'] - u u', u = E[a]
-            i = self.place[c] % n
-            for e in range(self.begin[c], self.end[c]):
-                x = entry[e] * self.p[self.place[c]]
-                u[i * k + row[e]] += x
-                if H != NULL:
-                    for d in range(self.begin[c], e + 1):
-                        H[row[e] * k + row[d]] += x * entry[d]
         for j in range(k):
             v[j] = 0
             linear += lam[j] * self.b[j]
-        for i in range(n):
-            for j in range(k):
-                x = u[i * k + j]
-                v[j] += x / n
-                if H != NULL and x != 0:
-                    for d in range(j + 1):
-                        H[j * k + d] -= x * u[i * k + d]
         if H != NULL:
-            for j in range(k):
-                for d in range(j + 1):
+            memset(H, 0, k * k * sizeof(double))
+        for c in range(self.columns):                 # H = mean over the pixels of E[a a'] - u u', u = E[a]
+            y = self.p[self.place[c]]
+            for e in range(self.begin[c], self.end[c]):
+                j, x = row[e], entry[e] * y
+                if seen[j] == 0:
+                    seen[j] = 1
+                    u[j] = 0
+                    touched[rows] = j
+                    rows += 1
+                u[j] += x
+                if H != NULL:
+                    for d in range(self.begin[c], self.end[c]):
+                        H[j * k + row[d]] += x * entry[d]
+            if self.last[c]:
+                for e in range(rows):
+                    j = touched[e]
+                    seen[j] = 0
+                    v[j] += u[j]
+                    if H != NULL:
+                        for d in range(rows):
+                            H[j * k + touched[d]] -= u[j] * u[touched[d]]
+                rows = 0
+        for j in range(k):
+            v[j] /= n
+            if H != NULL:
+                for d in range(k):
                     H[j * k + d] /= n
-                    H[d * k + j] = H[j * k + d]
         return linear - logs / n
 
     cdef double most(self, const double* d) noexcept nogil:

@@ -201,7 +201,7 @@ def size_constraints(present, large, fg_lower=0.1, fg_beta=np.inf, small_upper=0
 
 
 def box_constraints(boxes, shape, labels=21, fraction=0.75, beta=10.0):
-    """Constraints from bounding boxes (paper, section 7.3).
+    """Constraints from bounding boxes (paper, section 7.4).
 
     boxes : [(label, y0, x0, y1, x1)] on the score grid of `shape` (H, W), half-open: rows y0 .. y1 - 1
 
