@@ -27,7 +27,7 @@ import numpy as np
 from libc.math cimport exp, expf, fabs, log, logf
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 from posix.stdlib cimport posix_memalign
 
 cdef extern from *:
@@ -84,6 +84,8 @@ class Solution:
     """What maximize returns.
 
     p          (L, n)  the latent distribution, in the scores' dtype
+    rows       (m, n)  its rows that are not 0: those of
+    labels     (m,)    the labels that may appear
     lam        (k,)    the dual variables
     gap        primal - dual at this point, float64; inf if a hard row does not hold
     residual   the largest violation of the optimality conditions, |lam - clip(lam + b - v, 0, beta)|
@@ -95,10 +97,19 @@ class Solution:
                can make d'v(p) that large
     """
 
-    def __init__(self, p, lam, gap, residual, iterations, status, ray, rest):
-        self.p, self.lam, self.gap, self.residual = p, lam, gap, residual
+    def __init__(self, rows, labels, lam, gap, residual, iterations, status, ray, rest):
+        self.rows, self.labels, self.lam, self.gap, self.residual = rows, labels, lam, gap, residual
         self.iterations, self.status, self.ray = iterations, status, ray
         self._rest = rest
+        self._p = None
+
+    @property
+    def p(self):
+        if self._p is None:
+            _, f, _ = self._rest
+            self._p = np.zeros_like(f)
+            self._p[self.labels] = self.rows
+        return self._p
 
     @property
     def value(self):
@@ -138,47 +149,50 @@ def maximize(f, constraints, hardness=1.0, method="newton", tol=1e-6):
     problem.tol = tol
     cdef double[::1] lam = np.empty(problem.k), ray = np.empty(problem.k)
     cdef Py_ssize_t j
-    p = np.empty_like(f)
     with nogil:
         if newton:
             problem.climb()
         else:
             problem.ascend()
-    problem.write(p)
+    labels = np.flatnonzero(_per_label(constraints.allowed, f.shape[0]))
+    rows = np.empty((len(labels), f.shape[1]), f.dtype)
+    problem.write(rows)
     for j in range(problem.k):
         lam[j], ray[j] = problem.lam[j], problem.ray[j]
     status = "infeasible" if problem.infeasible else "optimal" if problem.is_optimal() else "stalled"
     gap = problem.gap if problem.holds() else float("inf")
-    return Solution(p, np.asarray(lam), gap, problem.residual, problem.passes, status,
+    return Solution(rows, labels, np.asarray(lam), gap, problem.residual, problem.passes, status,
                     np.asarray(ray) if problem.infeasible else None, (problem.value - problem.known, f, hardness))
 
 
-def kl_loss(const real[:, ::1] f, const real[:, ::1] p, real[:, ::1] diff=None, allowed=None):
+def kl_loss(const real[:, ::1] f, const real[:, ::1] p, real[:, ::1] diff=None, labels=None):
     """The loss mean_i KL(p_i || q_i), q = softmax(f), and in `diff` its gradient (q - p) / n for fixed p: one pass.
 
-    f, p, diff   L x n, contiguous; diff may be None
-    allowed      (L,) bool: labels whose row of p is not read, it being known to be 0; None, or per pixel: all are
+    f, diff   L x n, contiguous; diff may be None
+    p         m x n, contiguous; its rows belong to
+    labels    (m,) labels; the others have p = 0. None: m = L, all of them
     """
-    cdef Py_ssize_t L = f.shape[0], n = f.shape[1]
-    if p.shape[0] != L or p.shape[1] != n:
-        raise ValueError(f"p must be {L} x {n}, like the scores; got {p.shape[0]} x {p.shape[1]}")
+    cdef Py_ssize_t L = f.shape[0], n = f.shape[1], j
+    cdef Py_ssize_t[::1] row_of = np.full(L, -1)
+    cdef const Py_ssize_t[::1] label = np.arange(L) if labels is None else labels
+    if p.shape[0] != label.shape[0] or p.shape[1] != n:
+        raise ValueError(f"p must be {label.shape[0]} x {n}, like the scores; got {p.shape[0]} x {p.shape[1]}")
     if diff is not None and (diff.shape[0] != L or diff.shape[1] != n):
         raise ValueError(f"diff must be {L} x {n}, like the scores; got {diff.shape[0]} x {diff.shape[1]}")
-    if allowed is None or allowed.ndim != 1:
-        allowed = np.ones(L, bool)
-    if allowed.shape[0] != L:
-        raise ValueError(f"allowed must have {L} labels, like the scores; got {allowed.shape[0]}")
-    cdef const uint8_t[::1] may = allowed.view(np.uint8)
+    for j in range(label.shape[0]):
+        if not 0 <= label[j] < L:
+            raise ValueError(f"label {label[j]} is not one of 0 .. {L - 1}")
+        row_of[label[j]] = j
     cdef double loss
     cdef real[:, ::1] space = np.empty((L, BLOCK), np.float32 if real is float else np.float64)
     with nogil:
-        loss = softmax_kl(&f[0, 0], &p[0, 0], NULL if diff is None else &diff[0, 0], &may[0], L, n, &space[0, 0])
+        loss = softmax_kl(&f[0, 0], &p[0, 0], NULL if diff is None else &diff[0, 0], &row_of[0], L, n, &space[0, 0])
     return loss / n
 
 
-cdef double softmax_kl(const real* f, const real* p, real* diff, const uint8_t* may, Py_ssize_t L, Py_ssize_t n,
+cdef double softmax_kl(const real* f, const real* p, real* diff, const Py_ssize_t* row_of, Py_ssize_t L, Py_ssize_t n,
                        real* q) noexcept nogil:
-    """sum_i KL(p_i || q_i); q is scratch, L x BLOCK."""
+    """sum_i KL(p_i || q_i); row_of[l] is the row of p that label l has, or -1; q is scratch, L x BLOCK."""
     cdef Py_ssize_t start = 0, count, l, i
     cdef real top[BLOCK]
     cdef real total[BLOCK]
@@ -208,15 +222,18 @@ cdef double softmax_kl(const real* f, const real* p, real* diff, const uint8_t* 
             logs[i] = logf(total[i]) if real is float else log(total[i])
             total[i] = scale / total[i]
         for l in range(L):
-            row, target, out = f + l * n + start, p + l * n + start, q + l * BLOCK
-            for i in range(count):
-                out[i] *= total[i]
+            row, target, out = f + l * n + start, p + row_of[l] * n + start, q + l * BLOCK
             part = 0
-            if may[l]:
+            if row_of[l] >= 0:
                 for i in range(count):
-                    out[i] -= scale * target[i]
                     part += target[i]
-            if part > 0:                              # most labels are absent from most images
+            if diff != NULL and part > 0:             # most labels are absent from most images
+                for i in range(count):
+                    diff[l * n + start + i] = out[i] * total[i] - scale * target[i]
+            elif diff != NULL:
+                for i in range(count):
+                    diff[l * n + start + i] = out[i] * total[i]
+            if part > 0:
                 for i in range(count):                # alone: large scores must cancel before they are added
                     apart[i] = row[i] - top[i]
                 part = 0
@@ -225,8 +242,6 @@ cdef double softmax_kl(const real* f, const real* p, real* diff, const uint8_t* 
                     part += x * ((logf(max(x, <real>1e-37)) if real is float else log(max(x, <real>1e-300)))
                                  - apart[i] + logs[i])
                 loss += part
-            if diff != NULL:
-                memcpy(diff + l * n + start, out, count * sizeof(real))
         start += BLOCK
     return loss
 
@@ -296,6 +311,13 @@ def _checked_scores(f, double hardness):
         raise ValueError(f"scores hold {len(wrong)} NaN or infinite values, the first at label {wrong[0][0]}, "
                          f"pixel {wrong[0][1]}")
     return f
+
+
+def _per_label(allowed, Py_ssize_t L):
+    """(L,) the labels that may appear anywhere."""
+    if allowed is None:
+        return np.ones(L, bool)
+    return allowed if allowed.ndim == 1 else allowed.any(axis=1)
 
 
 def _check_fit(c, Py_ssize_t L, Py_ssize_t n):
@@ -415,7 +437,7 @@ cdef class Dual:
         """Go on with another hardness, on all pixels or on one of `every` few."""
 
     cdef void write(self, p):
-        """p at lam."""
+        """p at lam: the rows of the labels that may appear."""
 
     cdef void arrive(self) noexcept nogil:
         """At a new lam: gradient, gap and residual (see the module's docstring)."""
@@ -709,6 +731,7 @@ cdef class LabelSums(Dual):
     cdef Py_ssize_t* J_at
     cdef Py_ssize_t* E_at
     cdef Py_ssize_t* only       # G       the label of a group that has just one
+    cdef Py_ssize_t* row_of     # L       a label's row of p, among those that may appear
     cdef double* J              # labels x rows
     cdef double* F              # the scores in the order of E; NULL if there is only one group
     cdef double* E              # labels x pixels, rows padded to whole blocks
@@ -735,7 +758,10 @@ cdef class LabelSums(Dual):
         if not self.group(allowed, regions, regions_ is not None):
             return
         cdef Py_ssize_t G = self.groups, per_label = allowed.shape[1] > 1, per_row = regions_ is not None
-        self.fixed, self.only = self.reals(k), self.whole(G)
+        self.fixed, self.only, self.row_of = self.reals(k), self.whole(G), self.whole(L)
+        cdef const uint8_t[::1] anywhere = _per_label(constraints.allowed, L).view(np.uint8)
+        for l in range(1, L):
+            self.row_of[l] = self.row_of[l - 1] + anywhere[l - 1]
         self.label, self.label_at = self.whole(G * L), self.whole(G + 1)
         self.row, self.row_at = self.whole(G * k), self.whole(G + 1)
         self.J_at, self.E_at, self.J = self.whole(G + 1), self.whole(G + 1), self.reals(G * L * k)
@@ -1127,24 +1153,21 @@ cdef inline double dot_block(const double* x, const double* y) noexcept nogil:
 
 
 cdef void distribute(LabelSums s, real[:, ::1] p) noexcept nogil:
-    """Write p at lam, 0 where a label may not be."""
-    cdef Py_ssize_t g, l, i, block, start, count, size, labels, given = 0
+    """Write p at lam, row after row of the labels that may appear; 0 where one may not be."""
+    cdef Py_ssize_t g, l, i, block, start, count, size, labels
     cdef double total[BLOCK]
     cdef double weight
     cdef double* e
     cdef real* out
     cdef const Py_ssize_t* pixel
     s.weigh(s.lam)
-    for l in range(p.shape[0]):                       # with one group, its labels' rows are written whole below
-        if s.groups == 1 and given < s.label_at[1] and s.label[given] == l:
-            given += 1
-        else:
-            memset(&p[l, 0], 0, s.n * sizeof(real))
+    if s.groups > 1:
+        memset(&p[0, 0], 0, p.shape[0] * s.n * sizeof(real))
     for g in range(s.groups):
         size, labels = s.first[g + 1] - s.first[g], s.label_at[g + 1] - s.label_at[g]
         if labels == 0:
             for i in range(s.first[g], s.first[g + 1]):
-                p[s.only[g], i if s.pixel == NULL else s.pixel[i]] = 1
+                p[s.row_of[s.only[g]], i if s.pixel == NULL else s.pixel[i]] = 1
             continue
         start = -BLOCK
         while start + BLOCK < size:
@@ -1162,7 +1185,7 @@ cdef void distribute(LabelSums s, real[:, ::1] p) noexcept nogil:
             for l in range(labels):
                 e = s.E + s.E_at[g] + l * padded(size) + start
                 weight = s.w[s.label_at[g] + l]
-                out = &p[s.label[s.label_at[g] + l], 0]
+                out = &p[s.row_of[s.label[s.label_at[g] + l]], 0]
                 if s.pixel == NULL:
                     out = out + start
                     for i in range(count):
@@ -1385,5 +1408,4 @@ cdef class GeneralRows(Dual):
     cdef void write(self, p):
         if self.measured != self.lam:                 # the last step was not taken
             self.measure(self.lam, self.new_v, NULL)
-        p[...] = 0
-        p[[self.label[l] for l in range(self.labels)]] = <double[:self.labels, :self.n]>self.p
+        p[...] = <double[:self.labels, :self.n]>self.p

@@ -97,7 +97,7 @@ class LossLayer(Reporting, caffe.Layer):
         for name, shape in zip(self.inputs[1:], shapes[1:]):
             self.check_shape(name, shape, *shapes[0])
         self.shapes = shapes
-        self.diff = np.zeros(shapes[0], np.float32)     # gradient of the sum of the image losses
+        self.sample = slice(None, None, np.prod(shapes[0]) // 64 + 1)
         top[0].reshape(1)
 
     def check_shape(self, name, shape, images, labels, height, width):
@@ -108,8 +108,8 @@ class LossLayer(Reporting, caffe.Layer):
         self.forwards += 1
         images, labels, height, width = self.shapes[0]
         f = bottom[0].data.reshape(images, labels, height * width)
-        diff = self.diff.reshape(f.shape)
-        total = 0.0
+        diff = bottom[0].diff.reshape(f.shape)          # the gradient waits where it is wanted: a copy would cost
+        total = 0.0                                     # as much as the solver's passes
         for k in range(images):
             try:
                 loss = self.image_loss(k, f[k], diff[k], bottom)
@@ -121,11 +121,17 @@ class LossLayer(Reporting, caffe.Layer):
                 self.fail(f"the loss is {loss} ({self.where(k)})")
             total += loss
         top[0].data[...] = total / images * self.scale
+        self.left = diff.reshape(-1)[self.sample].copy()
 
     def backward(self, top, propagate_down, bottom):
         if propagate_down[0]:
-            weight = float(top[0].diff.flat[0])         # the loss weight arrives in top
-            np.multiply(self.diff, weight * self.scale / len(self.diff), out=bottom[0].diff)
+            diff = bottom[0].diff.reshape(-1)
+            if self.left is None or (diff[self.sample] != self.left).any():     # used before, or written over
+                self.forward(bottom, top)
+            self.left = None
+            factor = float(top[0].diff.flat[0]) * self.scale / self.shapes[0][0]    # the loss weight arrives in top
+            if factor != 1:
+                diff *= factor
         for i in range(1, len(bottom)):
             if propagate_down[i]:                       # force_backward: the loss has no slope in the tags
                 bottom[i].diff[...] = 0
@@ -264,7 +270,7 @@ class ConstrainedLossLayer(LossLayer):
             gap = np.inf
             s = dual.maximize(f, without_rows(c), **self.solver)
         seconds = time.perf_counter() - start
-        loss = dual.kl_loss(f, s.p, diff, c.allowed)
+        loss = dual.kl_loss(f, s.rows, diff, s.labels)
         if self.diagnostics is not None:
             q = s.p + diff * f.shape[1]
             self.diagnostics[k] = violation(c, q), gap, iterations, seconds
