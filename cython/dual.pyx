@@ -749,6 +749,7 @@ cdef class LabelSums(Dual):
     def __init__(self, constraints, f, double hardness):
         cdef Py_ssize_t g, i, j, l, m, r, at, size_, most = 0, k = self.k, L = f.shape[0]
         cdef double a, size, low, high
+        cdef double* F
         regions_ = constraints.regions
         allowed_ = np.ones(L, bool) if constraints.allowed is None else constraints.allowed
         self.every = 1
@@ -789,7 +790,7 @@ cdef class LabelSums(Dual):
             if m == 1:
                 l = self.only[g] = self.label[self.label_at[g]]
                 for i in range(self.first[g], self.first[g + 1]):
-                    self.known += hardness * self.score(l, i if self.pixel == NULL else self.pixel[i]) / self.n
+                    self.known += self.score(l, i if self.pixel == NULL else self.pixel[i]) * hardness / self.n
                 m = 0
             at = self.J_at[g]
             for l in range(m):
@@ -811,9 +812,13 @@ cdef class LabelSums(Dual):
             for g in range(G):
                 size_ = self.first[g + 1] - self.first[g]
                 for l in range(self.label_at[g + 1] - self.label_at[g]):
-                    for i in range(size_):
-                        self.F[self.E_at[g] + l * padded(size_) + i] = self.score(
-                            self.label[self.label_at[g] + l], self.pixel[self.first[g] + i])
+                    F, at = self.F + self.E_at[g] + l * padded(size_), self.label[self.label_at[g] + l] * self.n
+                    if self.f32 != NULL:
+                        for i in range(size_):
+                            F[i] = self.f32[at + self.pixel[self.first[g] + i]]
+                    else:
+                        for i in range(size_):
+                            F[i] = self.f64[at + self.pixel[self.first[g] + i]]
 
     cdef bint group(self, const uint8_t[:, ::1] allowed, const double[:, ::1] regions, bint per_row) except -1:
         """Sort the pixels into groups: same labels allowed, same weight in every row. False if there are too many."""
@@ -852,17 +857,24 @@ cdef class LabelSums(Dual):
                     bits = (weight[i] ^ (weight[i] >> 32)) * salt
                     key[i] += bits ^ (bits >> 29)
 
+        # neighbours are alike: from here on runs of pixels with one fingerprint are looked at, not pixels
+        cdef Py_ssize_t[::1] run_ = np.empty(n + 1, np.intp), group_ = np.empty(n, np.intp)
+        cdef Py_ssize_t* run = &run_[0]               # where a run begins
+        cdef Py_ssize_t* group = &group_[0]           # its group
+        cdef Py_ssize_t runs = 0
+        for i in range(n):
+            if i == 0 or key[i] != key[i - 1]:
+                run[runs] = i
+                runs += 1
+        run[runs] = n
         mask = 1
-        while mask < 2 * limit + 2:
+        while mask < 2 * min(limit, runs) + 2:
             mask *= 2
         mask -= 1
         cdef Py_ssize_t[::1] slot = np.full(mask + 1, -1, np.intp)     # hash table: groups by fingerprint
-        cdef Py_ssize_t[::1] group = np.empty(n, np.intp)
-        self.example = self.whole(limit)
-        for i in range(n):
-            if i and key[i] == key[i - 1]:
-                group[i] = group[i - 1]
-                continue
+        self.example = self.whole(min(limit, runs))
+        for j in range(runs):
+            i = run[j]
             s = <Py_ssize_t>(key[i] >> 20) & mask
             while slot[s] >= 0 and key[self.example[slot[s]]] != key[i]:
                 s = (s + 1) & mask
@@ -872,37 +884,36 @@ cdef class LabelSums(Dual):
                 slot[s] = G
                 self.example[G] = i
                 G += 1
-            group[i] = slot[s]
+            group[j] = slot[s]
 
         # what a pixel has, is it what its group's example has?
-        cdef uint64_t differ = 0
-        cdef uint64_t* has = <uint64_t*>self.room(8 * G)
-        cdef const Py_ssize_t* of = &group[0]
+        cdef uint64_t differ = 0, value
+        cdef Py_ssize_t r
         for j in range(varying):
             may = &allowed[varies[j], 0]
-            for i in range(G):
-                has[i] = may[self.example[i]]
-            for i in range(n):
-                differ |= may[i] ^ has[of[i]]
+            for r in range(runs):
+                other = may[self.example[group[r]]]
+                for i in range(run[r], run[r + 1]):
+                    differ |= may[i] ^ other
         for j in range(regions.shape[0] if per_row else 0):
             weight = <const uint64_t*>&regions[j, 0]
-            for i in range(G):
-                has[i] = weight[self.example[i]]
-            for i in range(n):
-                differ |= weight[i] ^ has[of[i]]
+            for r in range(runs):
+                value = weight[self.example[group[r]]]
+                for i in range(run[r], run[r + 1]):
+                    differ |= weight[i] ^ value
         if differ:                                    # two columns of one fingerprint: one chance in 2^64
             return False
 
         self.first, self.pixel = self.whole(G + 2), self.whole(n)
-        for i in range(G + 2):
-            self.first[i] = 0
-        for i in range(n):                            # counting sort; first runs one group ahead until it is done
-            self.first[group[i] + 2] += 1
+        for r in range(runs):                         # counting sort; first runs one group ahead until it is done
+            self.first[group[r] + 2] += run[r + 1] - run[r]
         for i in range(G):
             self.first[i + 2] += self.first[i + 1]
-        for i in range(n):
-            self.pixel[self.first[group[i] + 1]] = i
-            self.first[group[i] + 1] += 1
+        for r in range(runs):
+            s = self.first[group[r] + 1] - run[r]
+            for i in range(run[r], run[r + 1]):
+                self.pixel[s + i] = i
+            self.first[group[r] + 1] = s + run[r + 1]
         self.groups = G
         return True
 
