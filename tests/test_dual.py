@@ -673,8 +673,15 @@ def test_kl_loss_and_its_gradient(shift):
 
 # ---- the bench's baselines -------------------------------------------------------------------
 
-def test_the_baselines_of_the_bench_solve_the_same_problem(problem):
-    bench = pytest.importorskip("bench_solver")
+@pytest.fixture
+def bench(monkeypatch):
+    """The module, and the environment as it was: on import it limits the threads of this process."""
+    for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.setenv(variable, "1")
+    return pytest.importorskip("bench_solver")
+
+
+def test_the_baselines_of_the_bench_solve_the_same_problem(bench, problem):
     f, c = problem()
     if not c.A.shape[1]:
         c = Constraints.from_matrix(c.matrix, c.b, c.beta, allowed=np.ones(len(f), bool))
@@ -685,8 +692,7 @@ def test_the_baselines_of_the_bench_solve_the_same_problem(problem):
         assert twin.dual(lam) == pytest.approx(best.value, abs=1e-5)
 
 
-def test_the_bench_runs_and_writes_its_tables_and_plot(tmp_path, capsys):
-    bench = pytest.importorskip("bench_solver")
+def test_the_bench_runs_and_writes_its_tables_and_plot(bench, tmp_path, capsys):
     bench.main(["--quick", "--out", str(tmp_path / "docs")])
     text = (tmp_path / "docs" / "bench_solver.md").read_text()
     assert text.strip() == capsys.readouterr().out.strip()

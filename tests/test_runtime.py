@@ -32,7 +32,7 @@ def run(*command, env=None, **options):
 
 def clean_environment(**extra):
     """The user's environment without what tests and make put there."""
-    drop = ("PYTHON|PIP_|LD_|VIRTUAL_ENV|OPENBLAS|GLOG|MAKE|MFLAGS|DEBIAN_|CAFFE|APT_CONFIG|https?_proxy|MPL"
+    drop = ("PYTHON|PIP_|LD_|VIRTUAL_ENV|OPENBLAS|OMP_|MKL_|GLOG|MAKE|MFLAGS|DEBIAN_|CAFFE|APT_CONFIG|https?_proxy|MPL"
             "|CFLAGS|CXXFLAGS|CC$|CXX$")
     kept = {name: value for name, value in os.environ.items() if not re.match(drop, name, re.I)}
     return {**kept, **{name: str(value) for name, value in extra.items()}}
