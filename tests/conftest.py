@@ -1,5 +1,6 @@
 """What every test may ask for: where the repository lies, and which Caffe to run."""
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,9 @@ import pytest
 os.environ.setdefault("GLOG_minloglevel", "2")      # Caffe's log of every layer; errors stay
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
+
+# A run in the background starts with ^C ignored, and so would every process that a test interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parent.parent
 

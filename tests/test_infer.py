@@ -313,7 +313,7 @@ def test_interrupted_work_is_kept_and_leaves_no_halves(tiny, tmp_path, root, pyt
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while len(list(out.glob("[0-9]*.png"))) < 5 and process.poll() is None:
         time.sleep(0.02)
-    for _ in range(3):                  # Python drops a signal that falls into a destructor: as a person would, try again
+    for _ in range(3):                  # Python drops an interrupt that falls into a destructor: then once more
         process.send_signal(signal.SIGINT)
         try:
             _, error = process.communicate(timeout=2)
