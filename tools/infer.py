@@ -31,7 +31,7 @@ import numpy as np
 from cli import UserError
 from crf import LONG_SIDE, PRESETS, dense_crf, label_map, load_preset, positions, report, sample, save_mask, unfinished
 from images import BACKGROUND, VOC_CLASSES, InputError, palette, read_classes, read_image, shrink, to_blob
-from init_weights import trunk_weights
+from init_weights import VGG16_CONVOLUTIONS, trunk_weights
 from PIL import Image, ImageDraw, ImageFont
 from scipy.special import softmax
 from tqdm import tqdm
@@ -46,7 +46,7 @@ Recipe = namedtuple("Recipe", "classes labels preset settings")     # labels: th
 def main(argv=None):
     args = parse_args(argv)
     weights = find_weights(args.net, args.weights)
-    about = read_about(weights[-1])
+    about = read_about(args.net, args.weights)
     size = args.size or about.get("size", LONG_SIDE)
     classes = read_classes(args.classes) if args.classes else tuple(about.get("classes", VOC_CLASSES))
     labels = tagged(args.tags, classes)
@@ -101,10 +101,12 @@ def parse_args(argv):
         help="weigh each label by the net's own belief that it is in the photograph (for MIL-Base; paper, table 1)")
     add("--net", type=Path, default=NET, help="deploy net with input `data` and scores `fc8` (default: %(default)s)")
     add("--weights", type=Path, default=HEAD,
-        help="with the default net a head, the trunk being data/vgg16_conv.caffemodel (default: %(default)s)")
-    add("--classes", metavar="FILE", help="class names, one a line (default: VOC's, or those beside the weights)")
+        help="the net's, or those of a head alone, the trunk being data/vgg16_conv.caffemodel (default: %(default)s)")
+    add("--classes", metavar="FILE",
+        help="class names, one a line (default: those of WEIGHTS.json or NET.json, else VOC's)")
     add("--size", type=cli.count, metavar="PIXELS",
-        help=f"long side that the net sees (default: that of its training if WEIGHTS.json tells, else {LONG_SIDE})")
+        help="long side that the net sees (default: that of its training if WEIGHTS.json or NET.json tells, "
+             f"else {LONG_SIDE})")
     add("--only", type=Path, metavar="FILE", help="take only these names, one a line, without suffix: a VOC split")
     add("--probabilities", action="store_true",
         help=f"also write NAME.npz: `probabilities`, L x h x w float16, long side at most {LONG_SIDE}, and `classes`")
@@ -126,16 +128,17 @@ def parse_args(argv):
 
 
 def find_weights(net, weights):
-    """The files to load, in order."""
-    if net.resolve() != NET:
-        return [weights]
-    return [trunk_weights(), weights]
+    """The files to load, in order: before a head, the trunk that the net wants and the head's file lacks."""
+    cli.load_caffe()
+    trunk = set(VGG16_CONVOLUTIONS)
+    wanted, given = {layer.name for layer in cli.read_net(net).layer}, cli.stored_layers(weights)
+    return [trunk_weights(), weights] if trunk <= wanted and not trunk & given else [weights]
 
 
-def read_about(weights):
-    """What WEIGHTS.json says about the model: its `size` and `classes`, if they differ from VOC's."""
-    path = weights.with_suffix(".json")
-    if not path.exists():
+def read_about(net, weights):
+    """What WEIGHTS.json, or else NET.json, says of the model: its `size`, and its `classes` where not VOC's."""
+    path = next((path for path in (weights.with_suffix(".json"), net.with_suffix(".json")) if path.exists()), None)
+    if not path:
         return {}
     try:
         about = json.loads(path.read_text())

@@ -268,7 +268,7 @@ def draw_constraints(args):
     from constraints import size_constraints, tag_constraints
     net, weights = args.net or infer.NET, args.weights or infer.HEAD
     rgb = read_image(args.image)
-    about = infer.read_about(weights)
+    about = infer.read_about(net, weights)
     classes = read_classes(args.classes) if args.classes else tuple(about.get("classes", VOC_CLASSES))
     present = flags(args.tags, classes, "--tags")
     if args.large is None:
