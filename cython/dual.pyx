@@ -65,6 +65,12 @@ ctypedef fused real:
     float
     double
 
+ctypedef fused word:
+    uint32_t
+    uint64_t
+
+FLOAT, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
+
 cdef enum:
     BLOCK = 256           # pixels handled at a time: a few labels of them stay in the first-level cache
     QUARTER = 64          # of a block: four pixels share a division, and sums run in four strands
@@ -75,18 +81,21 @@ cdef enum:
 
 cdef double RANGE = 30          # E is made anew when a bias moves this far from where E was made
 cdef double FLOOR = -200        # exponents end here: exp(-200) is nothing beside 1, yet no denormal number
+cdef double NOTHING = 1e-18     # probabilities below are 0 in a gradient: denormal numbers make the layers below crawl
 cdef double HARD = 1e300        # the price of a hard row in here: compiled with -ffast-math, there is no infinity
 cdef double FEASIBLE = 1e-9     # a hard row holds if it is violated by less: a billionth of what it can range over
 cdef double MARGIN = 5e-10      # hard rows aim this far inside, so that the returned p obeys them
 
 
-class Solution:
+cdef class Dual
+
+
+cdef class Solution:
     """What maximize returns.
 
     p          (L, n)  the latent distribution, in the scores' dtype
-    rows       (m, n)  its rows that are not 0: those of
-    labels     (m,)    the labels that may appear
     lam        (k,)    the dual variables
+    value      the optimal value, mean_i KL(p_i || softmax(hardness * f_i)) + beta' xi
     gap        primal - dual at this point, float64; inf if a hard row does not hold
     residual   the largest violation of the optimality conditions, |lam - clip(lam + b - v, 0, beta)|
     iterations passes over the pixels
@@ -95,34 +104,49 @@ class Solution:
                "stalled": neither was reached
     ray        None, or (k,) d >= 0, on hard rows only, with d'b > mean_i max_l sum_j d_j a_jil: no p
                can make d'v(p) that large
+    loss       None, or mean_i KL(p_i || softmax(f_i)) if its gradient was asked for
+
+    p is written when it is asked for. value reads the scores again: ask before they change.
     """
 
-    def __init__(self, rows, labels, lam, gap, residual, iterations, status, ray, rest):
-        self.rows, self.labels, self.lam, self.gap, self.residual = rows, labels, lam, gap, residual
-        self.iterations, self.status, self.ray = iterations, status, ray
-        self._rest = rest
-        self._p = None
+    cdef readonly object lam, ray, status, loss
+    cdef readonly double gap, residual
+    cdef readonly Py_ssize_t iterations
+    cdef Dual problem
+    cdef object written
 
     @property
     def p(self):
-        if self._p is None:
-            _, f, _ = self._rest
-            self._p = np.zeros_like(f)
-            self._p[self.labels] = self.rows
-        return self._p
+        if self.written is None:
+            self.written = self.write(np.zeros_like(self.problem.scores))
+        return self.written
+
+    def write(self, zeros):
+        """p into an array like the scores that is 0 where a label may not be; return it."""
+        cdef float[:, ::1] p32
+        cdef double[:, ::1] p64
+        if zeros.shape != self.problem.scores.shape:
+            raise ValueError(f"p must be like the scores, {self.problem.scores.shape}; got {zeros.shape}")
+        if self.problem.f32 != NULL:
+            p32 = zeros
+            with nogil:
+                self.problem.put(&p32[0, 0], NULL, False)
+        else:
+            p64 = zeros
+            with nogil:
+                self.problem.put(NULL, &p64[0, 0], False)
+        return zeros
 
     @property
     def value(self):
-        """The optimal value, mean_i KL(p_i || q_i) + beta' xi. Reads the scores again: ask before they change."""
-        dual, f, hardness = self._rest
-        return dual + mean_log_partition(f, hardness)
+        return self.problem.dual_value() + mean_log_partition(self.problem.scores, self.problem.hardness)
 
     def __repr__(self):
         return (f"Solution({self.status}, gap={self.gap:.1e}, residual={self.residual:.1e}, "
                 f"iterations={self.iterations}, lam={np.array2string(self.lam, precision=3)})")
 
 
-def maximize(f, constraints, hardness=1.0, method="newton", tol=1e-6):
+def maximize(f, constraints, hardness=1.0, method="newton", tol=1e-6, diff=None):
     """The latent distribution: maximise D(lam) for the scores hardness * f over 0 <= lam <= beta.
 
     f            (L, n) float32 or float64, labels first as in a Caffe blob; read in place if contiguous
@@ -130,120 +154,101 @@ def maximize(f, constraints, hardness=1.0, method="newton", tol=1e-6):
     hardness     sharpens the scores: 1 is the paper's; 1000 the authors' in the size experiments
     method       "newton", or "pga", the paper's projected gradient ascent; both reach the same p
     tol          "optimal" is said only when the duality gap is at most this
+    diff         None, or an array like f, filled with the gradient of the loss for fixed p: (softmax(f) - p) / n
     """
     if not 0 < hardness < 1e100:                      # compared by Python: NaN fails, which C would not promise here
         raise ValueError(f"hardness must be positive and finite; got {hardness}")
-    f = _checked_scores(f, hardness)
-    _check_fit(constraints, f.shape[0], f.shape[1])
     if not tol > 0:
         raise ValueError(f"tol must be positive; got {tol}")
     if method not in ("newton", "pga"):
         raise ValueError(f"method must be 'newton' or 'pga'; got {method!r}")
+    f = _checked_scores(f, hardness)
+    _check_fit(constraints, f.shape[0], f.shape[1])
+    if diff is not None and diff.shape != f.shape:
+        raise ValueError(f"diff must be like the scores, {f.shape}; got {diff.shape}")
 
     cdef Dual problem = None
     if constraints.matrix is None:
-        problem = LabelSums(constraints, f, hardness)
+        problem = LabelSums(constraints, f, hardness, diff)
     if problem is None or not (<LabelSums>problem).groups:
-        problem = GeneralRows(constraints, f, hardness)
-    cdef bint newton = method == "newton"
-    problem.tol = tol
-    cdef double[::1] lam = np.empty(problem.k), ray = np.empty(problem.k)
+        problem = GeneralRows(constraints, f, hardness, diff)
+    cdef bint newton = method == "newton", gradient = diff is not None, finite
+    cdef double loss = 0
     cdef Py_ssize_t j
+    problem.tol = tol
+    with nogil:
+        finite = problem.look()
+    if not finite:
+        wrong = np.argwhere(~np.isfinite(f))
+        raise ValueError(f"scores hold {len(wrong)} NaN or infinite values, the first at label {wrong[0][0]}, "
+                         f"pixel {wrong[0][1]}")
     with nogil:
         if newton:
             problem.climb()
         else:
             problem.ascend()
-    labels = np.flatnonzero(_per_label(constraints.allowed, f.shape[0]))
-    rows = np.empty((len(labels), f.shape[1]), f.dtype)
-    problem.write(rows)
-    for j in range(problem.k):
-        lam[j], ray[j] = problem.lam[j], problem.ray[j]
-    status = "infeasible" if problem.infeasible else "optimal" if problem.is_optimal() else "stalled"
-    gap = problem.gap if problem.holds() else float("inf")
-    return Solution(rows, labels, np.asarray(lam), gap, problem.residual, problem.passes, status,
-                    np.asarray(ray) if problem.infeasible else None, (problem.value - problem.known, f, hardness))
+        problem.land()
+        if gradient:
+            loss = problem.loss()
+
+    cdef Solution s = Solution.__new__(Solution)
+    s.problem, s.iterations, s.residual = problem, problem.passes, problem.residual
+    s.gap = problem.gap if problem.holds() else float("inf")
+    s.status = "infeasible" if problem.infeasible else "optimal" if problem.is_optimal() else "stalled"
+    s.lam = np.array([problem.lam[j] for j in range(problem.k)])
+    s.ray = np.array([problem.ray[j] for j in range(problem.k)]) if problem.infeasible else None
+    s.loss = loss if gradient else None
+    return s
 
 
-def kl_loss(const real[:, ::1] f, const real[:, ::1] p, real[:, ::1] diff=None, labels=None):
-    """The loss mean_i KL(p_i || q_i), q = softmax(f), and in `diff` its gradient (q - p) / n for fixed p: one pass.
+cdef bint softmax(
+    const real* f,         # in,  L x n
+    Py_ssize_t L,
+    Py_ssize_t n,
+    real* q,               # out, L x n  softmax(f) / n, or NULL
+    double* mean,          # out         mean_i log sum_l exp(f_li), unless q is NULL
+) noexcept nogil:
+    """Return whether f is finite.
 
-    f, diff   L x n, contiguous; diff may be None
-    p         m x n, contiguous; its rows belong to
-    labels    (m,) labels; the others have p = 0. None: m = L, all of them
+    Block by block, so that the processor fetches the next scores while it computes: memory is the bottleneck.
     """
-    cdef Py_ssize_t L = f.shape[0], n = f.shape[1], j
-    cdef Py_ssize_t[::1] row_of = np.full(L, -1)
-    cdef const Py_ssize_t[::1] label = np.arange(L) if labels is None else labels
-    if p.shape[0] != label.shape[0] or p.shape[1] != n:
-        raise ValueError(f"p must be {label.shape[0]} x {n}, like the scores; got {p.shape[0]} x {p.shape[1]}")
-    if diff is not None and (diff.shape[0] != L or diff.shape[1] != n):
-        raise ValueError(f"diff must be {L} x {n}, like the scores; got {diff.shape[0]} x {diff.shape[1]}")
-    for j in range(label.shape[0]):
-        if not 0 <= label[j] < L:
-            raise ValueError(f"label {label[j]} is not one of 0 .. {L - 1}")
-        row_of[label[j]] = j
-    cdef double loss
-    cdef real[:, ::1] space = np.empty((L, BLOCK), np.float32 if real is float else np.float64)
-    with nogil:
-        loss = softmax_kl(&f[0, 0], &p[0, 0], NULL if diff is None else &diff[0, 0], &row_of[0], L, n, &space[0, 0])
-    return loss / n
-
-
-cdef double softmax_kl(const real* f, const real* p, real* diff, const Py_ssize_t* row_of, Py_ssize_t L, Py_ssize_t n,
-                       real* q) noexcept nogil:
-    """sum_i KL(p_i || q_i); row_of[l] is the row of p that label l has, or -1; q is scratch, L x BLOCK."""
-    cdef Py_ssize_t start = 0, count, l, i
+    cdef Py_ssize_t start = 0, l, i, at, count
     cdef real top[BLOCK]
     cdef real total[BLOCK]
-    cdef real logs[BLOCK]
-    cdef real apart[BLOCK]
-    cdef real x, part, scale = <real>(1.0 / n)
-    cdef double loss = 0
-    cdef const real* row
-    cdef const real* target
-    cdef real* out
+    cdef real x, nothing = <real>NOTHING
+    cdef double logs = 0
+    cdef bint all_finite = True
     while start < n:
         count = min(<Py_ssize_t>BLOCK, n - start)
+        for l in range(L):
+            all_finite &= finite(f + l * n + start, count)
+        if q == NULL:
+            start += BLOCK
+            continue
         for i in range(count):
             top[i] = f[start + i]
             total[i] = 0
         for l in range(1, L):
-            row = f + l * n + start
+            at = l * n + start
             for i in range(count):
-                top[i] = row[i] if row[i] > top[i] else top[i]
+                top[i] = f[at + i] if f[at + i] > top[i] else top[i]
         for l in range(L):
-            row, out = f + l * n + start, q + l * BLOCK
+            at = l * n + start
             for i in range(count):
-                x = max(row[i] - top[i], <real>-80)
-                out[i] = exp_within_f(x) if real is float else exp_within(x)
-                total[i] += out[i]
+                x = max(f[at + i] - top[i], <real>-80)
+                x = exp_within_f(x) if real is float else exp_within(x)
+                q[at + i] = x
+                total[i] += x
         for i in range(count):
-            logs[i] = logf(total[i]) if real is float else log(total[i])
-            total[i] = scale / total[i]
+            logs += <double>top[i] + (logf(total[i]) if real is float else log(total[i]))
+            total[i] = 1 / (n * total[i])
         for l in range(L):
-            row, target, out = f + l * n + start, p + row_of[l] * n + start, q + l * BLOCK
-            part = 0
-            if row_of[l] >= 0:
-                for i in range(count):
-                    part += target[i]
-            if diff != NULL and part > 0:             # most labels are absent from most images
-                for i in range(count):
-                    diff[l * n + start + i] = out[i] * total[i] - scale * target[i]
-            elif diff != NULL:
-                for i in range(count):
-                    diff[l * n + start + i] = out[i] * total[i]
-            if part > 0:
-                for i in range(count):                # alone: large scores must cancel before they are added
-                    apart[i] = row[i] - top[i]
-                part = 0
-                for i in range(count):
-                    x = target[i]                     # x log x is 0 at 0: under the logarithm a small number stands in
-                    part += x * ((logf(max(x, <real>1e-37)) if real is float else log(max(x, <real>1e-300)))
-                                 - apart[i] + logs[i])
-                loss += part
+            at = l * n + start
+            for i in range(count):
+                q[at + i] = q[at + i] * total[i] if q[at + i] > nothing else 0
         start += BLOCK
-    return loss
+    mean[0] = logs / n
+    return all_finite
 
 
 def exp_pass(const float[::1] x):
@@ -280,44 +285,34 @@ def mean_log_partition(const real[:, ::1] f, double hardness):
 
 
 def _checked_scores(f, double hardness):
-    """f as a contiguous L x n array of finite float32 or float64; no copy if it is one."""
+    """f as a contiguous L x n array of float32 or float64; no copy if it is one."""
     f = np.asarray(f)
     if f.ndim != 2 or not f.size:
         raise ValueError(f"scores must be labels x pixels; got shape {f.shape}")
-    if f.dtype != np.float32 and f.dtype != np.float64:
+    if f.dtype != FLOAT and f.dtype != DOUBLE:
         raise ValueError(f"scores must be float32 or float64; got {f.dtype}")
     f = np.ascontiguousarray(f)
-    if f.dtype == np.float64 and not np.abs(f).max() * hardness < 1e60 and np.isfinite(f).all():
+    if f.dtype == DOUBLE and not np.abs(f).max() * hardness < 1e60 and np.isfinite(f).all():
         raise ValueError(f"scores reach {np.abs(f).max():.3g}, hardness is {hardness:.3g}: the net has diverged")
-    cdef const uint32_t[::1] words
-    cdef const uint64_t[::1] long_words
-    cdef uint32_t top = 0
-    cdef uint64_t long_top = 0
-    cdef Py_ssize_t i
-    # the bits of NaN and infinity are the largest of all once the sign is off; floats themselves cannot be asked
-    # here, where the compiler assumes they are finite
-    if f.dtype == np.float32:
-        words = f.reshape(-1).view(np.uint32)
-        for i in range(words.shape[0]):
-            top = max(top, words[i] & <uint32_t>0x7fffffff)
-        finite = top < 0x7f800000
-    else:
-        long_words = f.reshape(-1).view(np.uint64)
-        for i in range(long_words.shape[0]):
-            long_top = max(long_top, long_words[i] & <uint64_t>0x7fffffffffffffff)
-        finite = long_top < <uint64_t>0x7ff0000000000000
-    if not finite:
-        wrong = np.argwhere(~np.isfinite(f))
-        raise ValueError(f"scores hold {len(wrong)} NaN or infinite values, the first at label {wrong[0][0]}, "
-                         f"pixel {wrong[0][1]}")
     return f
 
 
-def _per_label(allowed, Py_ssize_t L):
-    """(L,) the labels that may appear anywhere."""
-    if allowed is None:
-        return np.ones(L, bool)
-    return allowed if allowed.ndim == 1 else allowed.any(axis=1)
+cdef bint finite(const real* x, Py_ssize_t size) noexcept nogil:
+    """Without their sign the bits of NaN and infinity are the largest of all; the numbers themselves cannot be
+    asked here, where the compiler assumes they are finite."""
+    if real is float:
+        return largest(<const uint32_t*>x, size) < <uint32_t>0x7f800000
+    else:
+        return largest(<const uint64_t*>x, size) < <uint64_t>0x7ff0000000000000
+
+
+cdef word largest(const word* bits, Py_ssize_t size) noexcept nogil:
+    """The largest, but for the first bit."""
+    cdef word top = 0, rest = <word>-1 >> 1
+    cdef Py_ssize_t i
+    for i in range(size):
+        top = max(top, bits[i] & rest)
+    return top
 
 
 def _check_fit(c, Py_ssize_t L, Py_ssize_t n):
@@ -336,10 +331,15 @@ def _check_fit(c, Py_ssize_t L, Py_ssize_t n):
 cdef class Dual:
     """D, its gradient and Hessian at lam come from `measure`; the maximisers below know nothing else."""
 
-    cdef Py_ssize_t k, n
+    cdef Py_ssize_t k, L, n     # rows, labels, pixels
     cdef object scores          # in,  L x n  and where they lie, one of the two not NULL
     cdef const float* f32
     cdef const double* f64
+    cdef float* diff32          # out, L x n  and the gradient, like the scores, or both NULL
+    cdef double* diff64
+    cdef object mask            # in,  L, or L x n if
+    cdef bint per_pixel
+    cdef const uint8_t* allowed # where it lies
     cdef double* b              # in,  k      bounds
     cdef double* beta           # in,  k      prices
     cdef double* low            # in,  k      the least and the most
@@ -359,6 +359,7 @@ cdef class Dual:
     cdef double* step
     cdef double* factor
     cdef Py_ssize_t* free
+    cdef double logs            # mean_i log sum_l exp(f_li), if there is diff
     cdef double known           # mean of f over pixels that have one label only: a constant of D
     cdef double value, gap, residual, hardness, tol
     cdef Py_ssize_t passes
@@ -368,18 +369,24 @@ cdef class Dual:
     cdef char* spare            # what is left of the last small piece
     cdef Py_ssize_t left
 
-    def __cinit__(self, constraints, f, double hardness):
+    def __cinit__(self, constraints, f, double hardness, diff):
         cdef const double[::1] b = constraints.b, beta = constraints.beta
         cdef Py_ssize_t j, k = b.shape[0]
         cdef const float[:, ::1] f32
         cdef const double[:, ::1] f64
-        self.k, self.n, self.hardness, self.scores = k, f.shape[1], hardness, f
-        if f.dtype == np.float32:
-            f32 = f
-            self.f32 = &f32[0, 0]
+        cdef float[:, ::1] diff32
+        cdef double[:, ::1] diff64
+        self.k, self.L, self.n, self.hardness, self.scores = k, f.shape[0], f.shape[1], hardness, f
+        if f.dtype == FLOAT:
+            f32, diff32 = f, diff
+            self.f32, self.diff32 = &f32[0, 0], NULL if diff is None else &diff32[0, 0]
         else:
-            f64 = f
-            self.f64 = &f64[0, 0]
+            f64, diff64 = f, diff
+            self.f64, self.diff64 = &f64[0, 0], NULL if diff is None else &diff64[0, 0]
+        self.mask = np.ones(self.L, bool) if constraints.allowed is None else constraints.allowed
+        self.per_pixel = self.mask.ndim == 2
+        cdef const uint8_t[::1] allowed = self.mask.reshape(-1).view(np.uint8)
+        self.allowed = &allowed[0]
         self.b, self.beta, self.low, self.high = self.reals(k), self.reals(k), self.reals(k), self.reals(k)
         self.lam, self.v, self.g, self.H = self.reals(k), self.reals(k), self.reals(k), self.reals(k * k)
         self.new_lam, self.new_v, self.new_H = self.reals(k), self.reals(k), self.reals(k * k)
@@ -436,8 +443,40 @@ cdef class Dual:
     cdef void sharpen(self, double hardness, Py_ssize_t every) noexcept nogil:
         """Go on with another hardness, on all pixels or on one of `every` few."""
 
-    cdef void write(self, p):
-        """p at lam: the rows of the labels that may appear."""
+    cdef void land(self) noexcept nogil:
+        """lam is final: from here on `put` has its p, whatever becomes of the scores."""
+
+    cdef double put(self, float* out32, double* out64, bint gradient) noexcept nogil:
+        """p into zeros, L x n, one of the two; or, if `gradient`, take p / n off them, and return
+        (hardness - 1) mean_i sum_l p_i(l) f_li."""
+        return 0
+
+    cdef bint look(self) noexcept nogil:
+        """Are the scores finite? From here on diff, if there is one, is softmax(f) / n."""
+        if self.f32 != NULL:
+            return softmax(self.f32, self.L, self.n, self.diff32, &self.logs)
+        return softmax(self.f64, self.L, self.n, self.diff64, &self.logs)
+
+    cdef double loss(self) noexcept nogil:
+        """mean_i KL(p_i || softmax(f_i)); from here on diff is its gradient (softmax(f) - p) / n.
+
+        As log p_i(l) = hardness * f_li + sum_j lam_j a_jil - log Z_i, no logarithm of p is needed: the loss is
+        D(lam) - lam' (b - v) + (hardness - 1) mean_i sum_l p_i(l) f_li + mean_i log sum_l exp(f_li), D without
+        its constant.
+        """
+        cdef Py_ssize_t j
+        cdef double loss = self.dual_value() + self.put(self.diff32, self.diff64, True) + self.logs
+        for j in range(self.k):
+            loss -= self.lam[j] * (self.b[j] - self.v[j])
+        return max(loss, 0)
+
+    cdef double dual_value(self) noexcept nogil:
+        """D(lam) without its constant."""
+        return self.value - self.known
+
+    cdef inline bint allows(self, Py_ssize_t l, Py_ssize_t i) noexcept nogil:
+        """May pixel i have label l?"""
+        return self.allowed[l * self.n + i if self.per_pixel else l]
 
     cdef void arrive(self) noexcept nogil:
         """At a new lam: gradient, gap and residual (see the module's docstring)."""
@@ -731,7 +770,6 @@ cdef class LabelSums(Dual):
     cdef Py_ssize_t* J_at
     cdef Py_ssize_t* E_at
     cdef Py_ssize_t* only       # G       the label of a group that has just one
-    cdef Py_ssize_t* row_of     # L       a label's row of p, among those that may appear
     cdef double* J              # labels x rows
     cdef double* F              # the scores in the order of E; NULL if there is only one group
     cdef double* E              # labels x pixels, rows padded to whole blocks
@@ -746,36 +784,28 @@ cdef class LabelSums(Dual):
     cdef bint made              # is E?
     cdef Py_ssize_t every       # E holds one pixel of so many
 
-    def __init__(self, constraints, f, double hardness):
-        cdef Py_ssize_t g, i, j, l, m, r, at, size_, most = 0, k = self.k, L = f.shape[0]
+    def __init__(self, constraints, f, double hardness, diff):
+        cdef Py_ssize_t g, i, j, l, m, r, at, size_, most = 0, k = self.k, L = self.L
         cdef double a, size, low, high
         cdef double* F
-        regions_ = constraints.regions
-        allowed_ = np.ones(L, bool) if constraints.allowed is None else constraints.allowed
+        cdef const double[:, ::1] A = constraints.A, regions = constraints.regions
         self.every = 1
-        cdef const double[:, ::1] A = constraints.A
-        cdef const double[:, ::1] regions = np.ones((k, 1)) if regions_ is None else regions_
-        cdef const uint8_t[:, ::1] allowed = allowed_.reshape(L, -1).view(np.uint8)
-        if not self.group(allowed, regions, regions_ is not None):
+        if not self.group(regions):
             return
-        cdef Py_ssize_t G = self.groups, per_label = allowed.shape[1] > 1, per_row = regions_ is not None
-        self.fixed, self.only, self.row_of = self.reals(k), self.whole(G), self.whole(L)
-        cdef const uint8_t[::1] anywhere = _per_label(constraints.allowed, L).view(np.uint8)
-        for l in range(1, L):
-            self.row_of[l] = self.row_of[l - 1] + anywhere[l - 1]
+        cdef Py_ssize_t G = self.groups
+        self.fixed, self.only = self.reals(k), self.whole(G)
         self.label, self.label_at = self.whole(G * L), self.whole(G + 1)
         self.row, self.row_at = self.whole(G * k), self.whole(G + 1)
         self.J_at, self.E_at, self.J = self.whole(G + 1), self.whole(G + 1), self.reals(G * L * k)
-        self.label_at[0] = self.row_at[0] = self.J_at[0] = self.E_at[0] = 0
         for g in range(G):
             m = r = 0
             for l in range(L):
-                if allowed[l, self.example[g] if per_label else 0]:
+                if self.allows(l, self.example[g]):
                     self.label[self.label_at[g] + m] = l
                     m += 1
             size = (self.first[g + 1] - self.first[g]) / <double>self.n
             for j in range(k):
-                a = regions[j, self.example[g] if per_row else 0]
+                a = 1 if regions is None else regions[j, self.example[g]]
                 low, high = HARD, -HARD
                 for l in range(m):
                     low = min(low, a * A[j, self.label[self.label_at[g] + l]])
@@ -795,8 +825,8 @@ cdef class LabelSums(Dual):
             at = self.J_at[g]
             for l in range(m):
                 for j in range(self.row_at[g], self.row_at[g] + r):
-                    self.J[at] = (A[self.row[j], self.label[self.label_at[g] + l]]
-                                  * regions[self.row[j], self.example[g] if per_row else 0])
+                    a = 1 if regions is None else regions[self.row[j], self.example[g]]
+                    self.J[at] = a * A[self.row[j], self.label[self.label_at[g] + l]]
                     at += 1
             most = max(most, m)
             self.label_at[g + 1] = self.label_at[g] + m
@@ -820,27 +850,27 @@ cdef class LabelSums(Dual):
                         for i in range(size_):
                             F[i] = self.f64[at + self.pixel[self.first[g] + i]]
 
-    cdef bint group(self, const uint8_t[:, ::1] allowed, const double[:, ::1] regions, bint per_row) except -1:
+    cdef bint group(self, const double[:, ::1] regions) except -1:
         """Sort the pixels into groups: same labels allowed, same weight in every row. False if there are too many."""
         cdef Py_ssize_t n = self.n, i, j, s, mask, G = 0, limit = max(n // 4, 1)
-        cdef bint per_label = allowed.shape[1] > 1
-        if not per_label and not per_row:
+        if not self.per_pixel and regions is None:
             self.first, self.example = self.whole(2), self.whole(1)
             self.first[1] = n
             self.groups = 1
             return True
 
         # a fingerprint of every pixel's column of allowed and regions; the columns themselves are compared below
+        cdef Py_ssize_t rows = 0 if regions is None else regions.shape[0]
         cdef uint64_t[::1] key_ = np.zeros(n, np.uint64)
         cdef uint64_t* key = &key_[0]
         cdef uint64_t salt = 0x9e3779b97f4a7c15, bits
         cdef const uint64_t* weight
         cdef const uint8_t* may
-        cdef Py_ssize_t* varies = self.whole(allowed.shape[0])       # labels allowed here and not there
+        cdef Py_ssize_t* varies = self.whole(self.L)                 # labels allowed here and not there
         cdef Py_ssize_t varying = 0
         cdef uint8_t other
-        for j in range(allowed.shape[0] if per_label else 0):
-            may, other = &allowed[j, 0], 0
+        for j in range(self.L if self.per_pixel else 0):
+            may, other = self.allowed + j * n, 0
             for i in range(n):
                 other |= may[i] ^ may[0]
             if other:
@@ -849,13 +879,12 @@ cdef class LabelSums(Dual):
                 salt = salt * <uint64_t>0xd1342543de82ef95 + 1
                 for i in range(n):
                     key[i] += salt & -<uint64_t>may[i]
-        if per_row:
-            for j in range(regions.shape[0]):
-                salt = salt * <uint64_t>0xd1342543de82ef95 + 1
-                weight = <const uint64_t*>&regions[j, 0]
-                for i in range(n):
-                    bits = (weight[i] ^ (weight[i] >> 32)) * salt
-                    key[i] += bits ^ (bits >> 29)
+        for j in range(rows):
+            salt = salt * <uint64_t>0xd1342543de82ef95 + 1
+            weight = <const uint64_t*>&regions[j, 0]
+            for i in range(n):
+                bits = (weight[i] ^ (weight[i] >> 32)) * salt
+                key[i] += bits ^ (bits >> 29)
 
         # neighbours are alike: from here on runs of pixels with one fingerprint are looked at, not pixels
         cdef Py_ssize_t[::1] run_ = np.empty(n + 1, np.intp), group_ = np.empty(n, np.intp)
@@ -890,12 +919,12 @@ cdef class LabelSums(Dual):
         cdef uint64_t differ = 0, value
         cdef Py_ssize_t r
         for j in range(varying):
-            may = &allowed[varies[j], 0]
+            may = self.allowed + varies[j] * n
             for r in range(runs):
                 other = may[self.example[group[r]]]
                 for i in range(run[r], run[r + 1]):
                     differ |= may[i] ^ other
-        for j in range(regions.shape[0] if per_row else 0):
+        for j in range(rows):
             weight = <const uint64_t*>&regions[j, 0]
             for r in range(runs):
                 value = weight[self.example[group[r]]]
@@ -1017,17 +1046,13 @@ cdef class LabelSums(Dual):
     cdef void sharpen(self, double hardness, Py_ssize_t every) noexcept nogil:
         self.hardness, self.every, self.made = hardness, every, False
 
-    cdef void write(self, p):
-        cdef float[:, ::1] p32
-        cdef double[:, ::1] p64
-        if self.f32 != NULL:
-            p32 = p
-            with nogil:
-                distribute(self, p32)
-        else:
-            p64 = p
-            with nogil:
-                distribute(self, p64)
+    cdef void land(self) noexcept nogil:
+        self.weigh(self.lam)
+
+    cdef double put(self, float* out32, double* out64, bint gradient) noexcept nogil:
+        if out32 != NULL:
+            return put_groups(self, self.f32, out32, gradient)
+        return put_groups(self, self.f64, out64, gradient)
 
 
 cdef double exponentiate(LabelSums s, Py_ssize_t g, const real* f, Py_ssize_t stride) noexcept nogil:
@@ -1163,48 +1188,51 @@ cdef inline double dot_block(const double* x, const double* y) noexcept nogil:
     return (a + b) + (c + d)
 
 
-cdef void distribute(LabelSums s, real[:, ::1] p) noexcept nogil:
-    """Write p at lam, row after row of the labels that may appear; 0 where one may not be."""
-    cdef Py_ssize_t g, l, i, block, start, count, size, labels
+cdef double put_groups(LabelSums s, const real* f, real* out, bint gradient) noexcept nogil:
+    """See Dual.put."""
+    cdef Py_ssize_t g, l, i, at, start, count, size, labels
     cdef double total[BLOCK]
-    cdef double weight
-    cdef double* e
-    cdef real* out
+    cdef double p[BLOCK]
+    cdef double weight, scores = 0, scale = 1.0 / s.n if gradient else -1, least = NOTHING if gradient else -1
+    cdef bint sharper = gradient and s.hardness != 1
+    cdef double* E
     cdef const Py_ssize_t* pixel
-    s.weigh(s.lam)
-    if s.groups > 1:
-        memset(&p[0, 0], 0, p.shape[0] * s.n * sizeof(real))
     for g in range(s.groups):
         size, labels = s.first[g + 1] - s.first[g], s.label_at[g + 1] - s.label_at[g]
-        if labels == 0:
-            for i in range(s.first[g], s.first[g + 1]):
-                p[s.row_of[s.only[g]], i if s.pixel == NULL else s.pixel[i]] = 1
-            continue
-        start = -BLOCK
-        while start + BLOCK < size:
-            start += BLOCK
+        start = 0
+        while start < size:
             count = min(<Py_ssize_t>BLOCK, size - start)
+            pixel = NULL if s.pixel == NULL else s.pixel + s.first[g] + start
             for i in range(BLOCK):
                 total[i] = 0
             for l in range(labels):
-                e = s.E + s.E_at[g] + l * padded(size) + start
-                weight = s.w[s.label_at[g] + l]
+                E, weight = s.E + s.E_at[g] + l * padded(size) + start, s.w[s.label_at[g] + l]
                 for i in range(BLOCK):
-                    total[i] += weight * e[i]
+                    total[i] += weight * E[i]
             for i in range(BLOCK):
                 total[i] = 1 / total[i]
-            for l in range(labels):
-                e = s.E + s.E_at[g] + l * padded(size) + start
-                weight = s.w[s.label_at[g] + l]
-                out = &p[s.row_of[s.label[s.label_at[g] + l]], 0]
-                if s.pixel == NULL:
-                    out = out + start
-                    for i in range(count):
-                        out[i] = <real>(weight * e[i] * total[i])
+            for l in range(max(labels, 1)):
+                if labels == 0:
+                    at = s.only[g] * s.n
+                    for i in range(BLOCK):
+                        p[i] = 1
                 else:
-                    pixel = s.pixel + s.first[g] + start
+                    at = s.label[s.label_at[g] + l] * s.n
+                    E, weight = s.E + s.E_at[g] + l * padded(size) + start, s.w[s.label_at[g] + l]
+                    for i in range(BLOCK):
+                        p[i] = weight * E[i] * total[i]
+                        p[i] = p[i] if p[i] > least else 0
+                if pixel == NULL:
+                    at += start
                     for i in range(count):
-                        out[pixel[i]] = <real>(weight * e[i] * total[i])
+                        out[at + i] = (out[at + i] if gradient else 0) - <real>(scale * p[i])
+                else:
+                    for i in range(count):
+                        out[at + pixel[i]] = (out[at + pixel[i]] if gradient else 0) - <real>(scale * p[i])
+                for i in range(count if sharper else 0):
+                    scores += p[i] * f[at + (i if pixel == NULL else pixel[i])]
+            start += BLOCK
+    return (s.hardness - 1) * scores / s.n
 
 
 # ------------------------------------------------------------------------------------------------
@@ -1232,21 +1260,19 @@ cdef class GeneralRows(Dual):
     cdef Py_ssize_t* seen           # k           has the row an entry at the pixel? how many?
     cdef const double* measured     # the lam that p belongs to
 
-    def __init__(self, constraints, f, double hardness):
+    def __init__(self, constraints, f, double hardness, diff):
         matrix = constraints.as_matrix(self.n)
         matrix.sort_indices()
-        allowed_ = np.ones(len(f), bool) if constraints.allowed is None else constraints.allowed
-        cdef const uint8_t[:, ::1] allowed = allowed_.reshape(len(f), -1).view(np.uint8)
         cdef const int[::1] start = matrix.indptr.astype(np.intc, copy=False)
         self.row, self.entry = matrix.indices.astype(np.intc, copy=False), matrix.data
-        cdef Py_ssize_t n = self.n, k = self.k, L = len(f), per_pixel = allowed.shape[1] > 1, i, j, l, m, c, e, here
+        cdef Py_ssize_t n = self.n, k = self.k, L = self.L, i, j, l, m, c, e, here
         cdef uint8_t any
         cdef double x
         self.label = self.whole(L)
         for l in range(L):
             any = 0
-            for i in range(allowed.shape[1]):
-                any |= allowed[l, i]
+            for i in range(n if self.per_pixel else 1):
+                any |= self.allows(l, i)
             if any:
                 self.label[self.labels] = l
                 self.labels += 1
@@ -1257,7 +1283,7 @@ cdef class GeneralRows(Dual):
         cdef uint8_t* may = self.may
         for l in range(labels):
             for i in range(n):
-                may[l * n + i] = allowed[self.label[l], i if per_pixel else 0]
+                may[l * n + i] = self.allows(self.label[l], i)
 
         # the columns, and the least and the most of a row: at every pixel its smallest and largest entry, 0 for a
         # label it skips
@@ -1416,7 +1442,26 @@ cdef class GeneralRows(Dual):
     cdef void sharpen(self, double hardness, Py_ssize_t every) noexcept nogil:
         self.hardness, self.measured = hardness, NULL
 
-    cdef void write(self, p):
+    cdef void land(self) noexcept nogil:
         if self.measured != self.lam:                 # the last step was not taken
             self.measure(self.lam, self.new_v, NULL)
-        p[...] = <double[:self.labels, :self.n]>self.p
+
+    cdef double put(self, float* out32, double* out64, bint gradient) noexcept nogil:
+        if out32 != NULL:
+            return put_rows(self, self.f32, out32, gradient)
+        return put_rows(self, self.f64, out64, gradient)
+
+
+cdef double put_rows(GeneralRows s, const real* f, real* out, bint gradient) noexcept nogil:
+    """See Dual.put."""
+    cdef Py_ssize_t l, i, at
+    cdef double x, scores = 0, scale = 1.0 / s.n if gradient else -1, least = NOTHING if gradient else -1
+    cdef double* p
+    for l in range(s.labels):
+        p, at = s.p + l * s.n, s.label[l] * s.n
+        for i in range(s.n):
+            x = p[i] if p[i] > least else 0
+            out[at + i] = (out[at + i] if gradient else 0) - <real>(scale * x)
+        for i in range(s.n if gradient else 0):
+            scores += p[i] * f[at + i]
+    return (s.hardness - 1) * scores / s.n

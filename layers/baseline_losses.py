@@ -7,6 +7,7 @@ image, background included.
 import dual
 import numpy as np
 from constrained_loss import LossLayer, finite
+from constraints import mask_constraints
 
 
 class EMAdaptLossLayer(LossLayer):
@@ -36,9 +37,7 @@ class EMAdaptLossLayer(LossLayer):
         labels = self.present(k, bottom)
         scores = finite(f)[labels]
         y = labels[(scores + adaptive_bias(scores, **self.options)[:, None]).argmax(axis=0)]
-        p = np.zeros_like(f)
-        p[y, np.arange(y.size)] = 1
-        return dual.kl_loss(f, p, diff)
+        return dual.maximize(f, mask_constraints(y, len(f)), diff=diff).loss
 
 
 def adaptive_bias(f, rho_fg=0.2, rho_bg=0.4, rounds=5):

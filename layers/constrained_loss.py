@@ -11,7 +11,6 @@
 import functools
 import inspect
 import json
-import math
 import sys
 import time
 
@@ -27,6 +26,9 @@ from constraints import (
     tag_constraints,
 )
 from images import InputError, Reporting
+
+
+LARGEST = float(np.finfo(np.float32).max)       # that a blob holds
 
 
 class LossLayer(Reporting, caffe.Layer):
@@ -90,8 +92,11 @@ class LossLayer(Reporting, caffe.Layer):
 
     def reshape(self, bottom, top):
         shapes = [bottom[i].data.shape for i in range(len(bottom))]
-        if shapes == self.shapes:                       # Caffe asks before every forward pass
-            return
+        if shapes != self.shapes:                       # Caffe asks before every forward pass
+            self.fit(shapes, top)
+
+    def fit(self, shapes, top):
+        """Blobs of other shapes: check them, and shape the tops."""
         if len(shapes[0]) != 4 or not np.prod(shapes[0]):
             self.fail(f"scores must be N x L x H x W; got shape {shapes[0]}")
         for name, shape in zip(self.inputs[1:], shapes[1:]):
@@ -117,8 +122,8 @@ class LossLayer(Reporting, caffe.Layer):
                 raise
             except ValueError as error:                 # what solver and constraints refuse
                 self.fail(f"{error} ({self.where(k)})")
-            if not math.isfinite(loss):
-                self.fail(f"the loss is {loss} ({self.where(k)})")
+            if not abs(loss * self.scale) <= LARGEST:
+                self.fail(f"the loss is {loss * self.scale:.3g} ({self.where(k)})")
             total += loss
         top[0].data[...] = total / images * self.scale
         self.left = diff.reshape(-1)[self.sample].tobytes()
@@ -238,9 +243,9 @@ class ConstrainedLossLayer(LossLayer):
         if bottoms > need:
             self.inputs += ("labels",)
 
-    def reshape(self, bottom, top):
-        super().reshape(bottom, top)
-        images, _, height, width = self.shapes[0]
+    def fit(self, shapes, top):
+        super().fit(shapes, top)
+        images, _, height, width = shapes[0]
         self.scale = 1.0 if self.options["normalize"] else float(height * width)
         if len(top) > 1:
             top[1].reshape(images, 4)
@@ -262,19 +267,18 @@ class ConstrainedLossLayer(LossLayer):
     def image_loss(self, k, f, diff, bottom):
         c = self.image_constraints(k, bottom)
         start = time.perf_counter()
-        s = dual.maximize(f, c, **self.solver)
+        s = dual.maximize(f, c, **self.solver, diff=diff)
         gap, iterations = s.gap, s.iterations
         if s.status != "optimal":
             self.report(s.status, k)
         if s.status == "infeasible":
             gap = np.inf
-            s = dual.maximize(f, without_rows(c), **self.solver)
+            s = dual.maximize(f, without_rows(c), **self.solver, diff=diff)
         seconds = time.perf_counter() - start
-        loss = dual.kl_loss(f, s.rows, diff, s.labels)
         if self.diagnostics is not None:
             q = s.p + diff * f.shape[1]
             self.diagnostics[k] = violation(c, q), gap, iterations, seconds
-        return loss
+        return s.loss
 
     def image_constraints(self, k, bottom):
         """What is known of image k."""
