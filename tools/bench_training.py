@@ -19,7 +19,7 @@ from pathlib import Path
 
 import cli
 import numpy as np
-from images import LABELS, indexed
+from images import LABELS, feature_size, indexed
 from PIL import Image
 from scipy import ndimage
 from tqdm import tqdm
@@ -95,6 +95,7 @@ def loss_table(caffe, folder, images, turns):
     problems = [image(rng) for _ in range(images)]
     lines = ["| loss layer, forward + backward | median us | p95 us | softmaxes (median) | limit |",
              "|---|---|---|---|---|"]
+    softmaxes = []
     for name, (layer, settings, bottoms) in LOSSES.items():
         net = loss_net(caffe, folder, layer, settings, bottoms, "diagnostics" in name)
         last = len(net.layers) - 1
@@ -109,10 +110,11 @@ def loss_table(caffe, folder, images, turns):
                 plain[k, turn] = clock(softmax, f)
                 own[k, turn] = clock(net._forward, last, last) + clock(net._backward, last, last)
         own, plain = 1e6 * own.min(axis=1), 1e6 * plain.min(axis=1)     # of the turns the least disturbed
+        softmaxes.extend(plain)
         ratio = np.median(own / plain)
         limit = f"{LIMIT}: {'met' if ratio <= LIMIT else 'NOT MET'}" if name == "CCNN, tags" else ""
         lines.append(f"| {name} | {np.median(own):.0f} | {np.percentile(own, 95):.0f} | {ratio:.2f} | {limit} |")
-    lines.append(f"| one plain NumPy softmax | {np.median(plain):.0f} | {np.percentile(plain, 95):.0f} | 1 | |")
+    lines.append(f"| one plain NumPy softmax | {np.median(softmaxes):.0f} | {np.percentile(softmaxes, 95):.0f} | 1 | |")
     return lines
 
 
@@ -219,16 +221,19 @@ def main(argv=None):
             report += ["VGG-16 8s, 321 x 321 (`solvers/ccnn_tags.prototxt`), wall time:", "", *lines, "",
                        f"Limit for reading and decoding: {DATA_LIMIT:.0%}, {met}.", ""]
 
-        ids = draw_voc(folder / "voc", (241, 321), 16)
+        height, width = 168, 224            # an image of VOC as tools/cache_features.py reduces it
+        ids = draw_voc(folder / "voc", (height, width), 16)
         (folder / "features").mkdir()
-        (folder / "features/index.json").write_text(json.dumps({"size": 321}))
+        (folder / "features/index.json").write_text(json.dumps({"size": width}))
         rng = np.random.default_rng(3)
         for id in ids:
-            np.save(folder / f"features/{id}.npy", np.maximum(rng.normal(0, 2, (512, 31, 41)), 0).astype(np.float16))
+            shape = 512, feature_size(height), feature_size(width)
+            np.save(folder / f"features/{id}.npy", np.maximum(rng.normal(0, 2, shape), 0).astype(np.float16))
         lines, seconds, images, _ = iteration_table(
             caffe, folder, "head_size", {"root": str(folder / "voc"), "features": str(folder / "features")},
             2 if args.quick else 10, watches, voc_data.FeatureDataLayer.Samples)
-        report += ["Frozen-trunk recipe, features of 321 x 241 images (`solvers/head_size.prototxt`), wall time:", "",
+        report += [f"Frozen-trunk recipe, features of {width} x {height} images (`solvers/head_size.prototxt`), "
+                   "wall time:", "",
                    *lines, "", f"{1 / seconds:.2f} iterations a second, {images / seconds:.1f} images a second.", ""]
     text = "\n".join(report)
     if args.out:
