@@ -513,6 +513,15 @@ def test_nan_and_infinite_scores_are_counted(bad, count, dtype):
         dual.maximize(f, C)
 
 
+@pytest.mark.parametrize("gradient", [False, True])
+@pytest.mark.parametrize("label, pixel", [(0, 0), (1, 255), (2, 256), (0, 599), (2, 599)])
+def test_one_bad_score_is_found_wherever_it_is(label, pixel, gradient):
+    f = np.zeros((3, 600), np.float32)
+    f[label, pixel] = np.nan
+    with pytest.raises(ValueError, match=f"label {label}, pixel {pixel}$"):
+        dual.maximize(f, C, diff=f.copy() if gradient else None)
+
+
 @pytest.mark.parametrize("f, c, words", [
     (np.zeros(8), C, r"\(8,\)"),
     (np.zeros((2, 3, 8)), C, r"\(2, 3, 8\)"),
