@@ -12,7 +12,8 @@ A net is a list of parts, a part is text, and one function here writes each part
 
     ccnn_<system>, <baseline>  VOC images -> VGG-16 at stride 8 -> the system's loss      (paper, sections 5 to 7)
     ccnn_tags_32s              the same at VGG's own stride of 32
-    head_<system>              cached conv5_3 features -> a small classifier -> the loss  (frozen trunk)
+    finetune_size              small images -> VGG-16, of which conv5 learns -> the head -> the loss
+    head_<system>              cached conv5_3 features -> a linear classifier -> the loss (frozen trunk)
     demo_<system>              drawn images -> a small net at stride 4 -> the loss
     trunk, *deploy*            from the blob `data` to features or to the scores `fc8`, without a loss
 
@@ -31,6 +32,7 @@ DEMO_LABELS = 6      # the five kinds of objects tools/draw_demo.py draws, and t
 VOC = {"root": "data/VOCdevkit/VOC2012", "split": "train_aug", "crop": 321, "supervised": 1058}
 CACHED = {"root": "data/VOCdevkit/VOC2012", "split": "train", "features": "data/features",
           "crop": 208, "supervised": 146}
+FINETUNE = {"root": "data/VOCdevkit/VOC2012", "split": "train", "size": 224}
 DEMO = {"root": "data/demo", "split": "train", "classes": "data/demo/classes.txt", "stride": 4,
         "crop": 97, "supervised": 20}
 
@@ -53,7 +55,7 @@ def python_layer(name, module, kind, bottoms, tops, settings, *more):
                  "}")
 
 
-def conv(name, bottom, outputs, kernel, pad=0, dilation=1, stride=1, top=None, filler='type: "msra"'):
+def conv(name, bottom, outputs, kernel, pad=0, dilation=1, stride=1, top=None, filler='type: "msra"', learns=True):
     """Biases learn at twice the weights' rate and do not decay, as in VGG-16.
 
     The filler is for layers that the pre-trained weights lack; msra keeps the scale of the activations.
@@ -62,9 +64,9 @@ def conv(name, bottom, outputs, kernel, pad=0, dilation=1, stride=1, top=None, f
     geometry += [f"pad: {pad}"] if pad else []
     geometry += [f"dilation: {dilation}"] if dilation > 1 else []
     geometry += [f"stride: {stride}"] if stride > 1 else []
+    rates = ["param { lr_mult: 1  decay_mult: 1 }", "param { lr_mult: 2  decay_mult: 0 }"]
     return layer(name, "Convolution", [bottom], [top or name],
-                 "param { lr_mult: 1  decay_mult: 1 }",
-                 "param { lr_mult: 2  decay_mult: 0 }",
+                 *(rates if learns else ["param { lr_mult: 0  decay_mult: 0 }"] * 2),
                  f"convolution_param {{ {'  '.join(geometry)}  weight_filler {{ {filler} }} }}")
 
 
@@ -100,8 +102,8 @@ def image(height, width):
 
 # Networks: from `data`, or from cached features, to `fc8`
 
-def vgg16(stride=8, kernel=3):
-    """The convolutions of VGG-16, conv1_1 .. conv5_3.
+def vgg16(stride=8, kernel=3, frozen=0):
+    """The convolutions of VGG-16, conv1_1 .. conv5_3. The first `frozen` of the five blocks do not learn.
 
     At stride 8 pool4 and pool5 do not stride, and what follows them is dilated instead (paper, section 6). Pooling over
     3x3 cells keeps the grid on the pixels, but is not what ImageNet trained with: fine-tuning mends that. Where nothing
@@ -119,7 +121,8 @@ def vgg16(stride=8, kernel=3):
         dilation = 2 if dense and block == 5 else 1
         for number in range(1, layers + 1):
             name = f"conv{block}_{number}"
-            text += conv(name, bottom, outputs, kernel=3, pad=dilation, dilation=dilation) + relu(name)
+            text += conv(name, bottom, outputs, kernel=3, pad=dilation, dilation=dilation, learns=block > frozen)
+            text += relu(name)
             bottom = name
     return text
 
@@ -137,13 +140,16 @@ def classifier(labels=LABELS, stride=8):
     return text + score("fc8", "fc7", labels)
 
 
-def head(bottom, labels=LABELS, outputs=256, dilation=2):
-    """A small classifier on frozen conv5_3 features. No layer bears a name that VGG-16's weights would fill."""
-    text = scale(bottom, 0.8, "the standard deviation of conv5_3 is 1.25")
-    text += conv("fc6_head", "scaled", outputs, kernel=3, pad=dilation, dilation=dilation)
-    text += relu("fc6_head") + dropout("fc6_head")
-    text += conv("fc7_head", "fc6_head", outputs, kernel=1) + relu("fc7_head") + dropout("fc7_head")
-    return text + score("fc8_head", "fc7_head", labels)
+def head(bottom, labels=LABELS):
+    """A linear classifier on frozen conv5_3 features. It sees their square roots, for a few cells are a hundred times as
+    strong as the rest, and beside each the mean of the 9x9 cells around it: the box is averaged along rows and columns
+    in turn, which is faster. The name is not one that VGG-16's weights would fill."""
+    box = "pooling_param {{ pool: AVE  kernel_h: {}  kernel_w: {}  pad_h: {}  pad_w: {}  stride: 1 }}"
+    text = layer("root", "Power", [bottom], ["root"], "power_param { power: 0.5  shift: 0.01 }")
+    text += layer("column", "Pooling", ["root"], ["column"], box.format(9, 1, 4, 0))
+    text += layer("around", "Pooling", ["column"], ["around"], box.format(1, 9, 0, 4))
+    text += layer("features_head", "Concat", ["root", "around"], ["features_head"])
+    return text + score("fc8_head", "features_head", labels)
 
 
 def demo_net(labels=DEMO_LABELS):
@@ -162,6 +168,7 @@ def demo_net(labels=DEMO_LABELS):
 
 TAGS = {"supervision": "tags", "fg_lower": 0.05, "fg_beta": 2, "bg_lower": 0.3, "bg_upper": 0.7}
 SIZE = {"supervision": "size", "fg_lower": 0.1, "fg_beta": "inf", "small_upper": 0.01, "bg_lower": 0.2, "bg_upper": 0.7}
+TENTH = {"small_upper": 0.1}     # what the bit of size itself says; ahead of the paper's 0.01 where the trunk is frozen
 BOXES = {"supervision": "boxes", "fraction": 0.75, "beta": 10}
 
 SYSTEMS = {      # bottoms of the loss after the scores, loss layer, its settings
@@ -210,6 +217,8 @@ def nets():
         made[f"head_{system}"] = images(system, CACHED) + head("features") + loss(system)
         made[f"demo_{system}"] = images(system, DEMO) + demo_net() + loss(system)
     made["ccnn_tags_32s"] = images("tags", VOC) + vgg16(32, kernel=2) + classifier(stride=32) + loss("tags", normalize=False)
+
+    made["finetune_size"] = images("size", FINETUNE) + vgg16(kernel=2, frozen=4) + head("conv5_3") + loss("size", **TENTH)
 
     made["trunk"] = image(224, 224) + vgg16(kernel=2)
     made["deploy_8s"] = image(321, 321) + vgg16() + classifier()

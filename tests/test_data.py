@@ -665,8 +665,8 @@ def test_features_of_any_folder_and_what_is_missing(voc, weights, tmp_path):
     assert cache_features.main([options["root"], "--out", str(out), "--weights", str(weights), "--jobs", "1"]) == 0
     samples = FeatureSamples({**options, "features": str(out), "tops": ["features", "tags", "labels"], "supervised": 0})
     sample, skipped = samples[1]
-    assert sample["features"].shape == (512, 5, 6) and sample["tags"].tolist() == [1, 1, 1] and not skipped
-    assert sample["labels"].shape == (1, 5, 6) and (sample["labels"] == VOID).all()
+    assert sample["features"].shape == (512, 5, 7) and sample["tags"].tolist() == [1, 1, 1] and not skipped
+    assert sample["labels"].shape == (1, 5, 7) and (sample["labels"] == VOID).all()
 
     np.save(out / "one.npy", np.zeros((5, 6), np.float16))
     with pytest.raises(ImageError, match="one.npy: holds float16 of shape"):

@@ -74,7 +74,7 @@ def test_masks_of_reduced_photographs_are_aligned(tiny, tmp_path, factor):
 
 def test_the_grid_is_read_from_the_net(root):
     assert infer.score_grid(root / "prototxt/deploy_8s.prototxt") == (8, 0)
-    assert infer.score_grid(root / "prototxt/head_deploy.prototxt") == (8, 0)
+    assert infer.score_grid(root / "prototxt/head_deploy.prototxt") == (8, -0.5)
     assert infer.score_grid(root / "prototxt/deploy_32s.prototxt") == (32, 15.5)
 
 

@@ -54,7 +54,7 @@ def test_nets_are_those_that_make_nets_writes():
 
 
 def test_there_is_a_net_and_a_solver_for_every_system():
-    training = [*VGG_8S, "ccnn_tags_32s", *(f"{part}_{system}" for part in ("head", "demo") for system in SYSTEMS)]
+    training = [*VGG_8S, "ccnn_tags_32s", "finetune_size", *(f"{part}_{system}" for part in ("head", "demo") for system in SYSTEMS)]
     assert sorted(training + ["head_tags_paper"]) == SOLVERS
     deploy = ["trunk", "deploy_8s", "deploy_32s", "head_deploy", "demo_deploy"]
     assert sorted(training + deploy) == sorted(path.stem for path in (ROOT / "prototxt").glob("*.prototxt"))
@@ -119,7 +119,9 @@ def test_weights_decay_and_biases_learn_twice_as_fast():
     for path in (ROOT / "prototxt").glob("*.prototxt"):
         for l in read("prototxt", path.stem).layer:
             if l.type == "Convolution":
-                assert [(p.lr_mult, p.decay_mult) for p in l.param] == [(1, 1), (2, 0)], (path, l.name)
+                frozen = path.stem == "finetune_size" and l.name.startswith("conv") and l.name < "conv5"
+                rates = [(0, 0), (0, 0)] if frozen else [(1, 1), (2, 0)]
+                assert [(p.lr_mult, p.decay_mult) for p in l.param] == rates, (path, l.name)
 
 
 def made(path, text):

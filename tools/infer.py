@@ -215,7 +215,7 @@ def score_grid(prototxt):
     """(stride, offset) in pixels: cell k of `fc8` is centred on pixel offset + stride * k of `data`.
 
     From fc8 up to data, a layer of kernel extent e, padding p and stride s centres its cell k on cell
-    s k + (e - 1) / 2 - p of its bottom. The 8s nets have (8, 0), the 32s net (32, 15.5).
+    s k + (e - 1) / 2 - p of its bottom. The 8s nets have (8, 0), head_deploy (8, -0.5), the 32s net (32, 15.5).
     """
     stride, offset, blob = 1, 0, "fc8"
     for layer in reversed(cli.read_net(prototxt).layer):

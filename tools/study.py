@@ -1,0 +1,316 @@
+#!/usr/bin/env python3
+"""Repeat the paper's comparison with a frozen trunk: train, score and tabulate every system (docs/reproduction.md).
+
+    tools/cache_features.py --split train --split val   # VGG-16's features, once
+    tools/study.py --crf authors                        # every row, three seeds
+    tools/study.py tags size --seeds 5                  # some rows, more seeds
+    tools/study.py size --held-out --set base_lr=1e-3   # to choose settings: no image of val is touched
+    tools/study.py --report                             # tables of what is done
+    tools/study.py --report --out docs                  # the same, and study.json and study.png there
+
+A run is a row and a seed: the net of prototxt/make_nets.py with that seed, trained by tools/train.py as solvers/head_*
+say, scored on the cached features of val. The seed sets the order of the images, their mirroring, the first weights
+and the dropout; in the semi-supervised rows also which images keep their masks. Runs take a core each. Stop at any
+time: finished runs are kept in study/ROW/SEED, begun ones continue from their snapshot.
+"""
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import namedtuple
+from pathlib import Path
+
+import cli
+import numpy as np
+from cli import UserError
+from crf import PRESETS, dense_crf, label_map, load_preset, sample
+from images import VOC_CLASSES, fit, read_image, read_mask
+from infer import Scores, score_grid
+from score import SHORT, confusion, markdown_table, paper_rows, read_list, scored
+from tqdm import tqdm
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "prototxt"))
+import make_nets  # noqa: E402
+
+# title; system of make_nets; changes to its loss; percent of the images that keep masks; solver; whether an image-level
+# prior is tried; runs; those of them that are scored with CRF too, which takes longer than all the rest; the paper's row
+# (tools/score.py)
+Row = namedtuple("Row", "title system loss supervised solver ilp seeds crf paper",
+                 defaults=({}, None, None, False, 3, 1, None))
+
+# The supplement's table (III): a_l, a_0, b_0 and mIoU without CRF, from tags and sizes. The first is the default.
+BOUNDS = [(0.1, 0.2, 0.7, 40.5),
+          (0.2, 0.2, 0.7, 40.6), (0.3, 0.2, 0.7, 40.6), (0.4, 0.2, 0.7, 39.6),
+          (0.1, 0.1, 0.7, 40.5), (0.1, 0.3, 0.7, 40.4), (0.1, 0.4, 0.7, 40.5), (0.1, 0.5, 0.7, 40.4),
+          (0.1, 0.2, 0.5, 36.6), (0.1, 0.2, 0.6, 38.9), (0.1, 0.2, 0.8, 39.7)]
+SHARES = (5, 10, 25, 50)        # percent of the images that keep their masks; 0 is the row tags, 100 the row full
+
+
+def bounds_row(*bounds):
+    """Name of the row with these a_l, a_0, b_0."""
+    return "size" if bounds == BOUNDS[0][:3] else "bounds_{:g}_{:g}_{:g}".format(*bounds)
+
+
+ROWS = {
+    "mil_fcn": Row("MIL-FCN", "mil_fcn", crf=0, paper="MIL-FCN"),
+    "mil_base": Row("MIL-Base", "mil_base", ilp=True, crf=0, paper="MIL-Base"),
+    "em_adapt": Row("EM-Adapt", "em_adapt", paper="EM-Adapt tags"),
+    "tags": Row("CCNN, tags", "tags", crf=3, paper="CCNN tags"),
+    "tags_paper": Row("the same by the paper's schedule", "tags", solver="tags_paper", crf=0, paper="CCNN tags"),
+    "crops": Row("CCNN, tags of random crops", "crops", paper="CCNN crops"),
+    "size": Row("CCNN, tags and sizes", "size", paper="CCNN size"),
+    "size_10": Row("the same, small classes up to a tenth", "size", crf=3, paper="CCNN size", loss=make_nets.TENTH),
+    "boxes": Row("CCNN, boxes", "boxes", paper="CCNN boxes (CRF unsaid)"),
+    "full": Row("full supervision", "full"),
+    **{f"semi_{share}": Row(f"CCNN, tags, masks of {share} %", "semi", supervised=share, crf=0)
+       for share in SHARES},
+    **{bounds_row(*bounds): Row("CCNN, tags and sizes, other bounds", "size", seeds=1, crf=0,
+                                loss=dict(zip(("fg_lower", "bg_lower", "bg_upper"), bounds)))
+       for *bounds, _ in BOUNDS[1:]},
+}
+SYSTEMS = ("mil_fcn", "mil_base", "em_adapt", "tags", "tags_paper", "crops", "size", "size_10", "boxes", "full")
+
+
+def main(argv=None):
+    args = parse_args(argv)
+    if not args.report:
+        train, val = hold_out(args.root) if args.held_out else ("train", "val")
+        tasks = [(name, seed, args.folder / name / str(seed), args, train, val)
+                 for seed in range(1, 1 + (args.seeds or 3)) for name in args.rows
+                 if seed <= (args.seeds or ROWS[name].seeds)]
+        tasks = [task for task in tasks if missing(*task[:4])]
+        os.environ["OPENBLAS_NUM_THREADS"] = "1"            # a run a core; read when Caffe is loaded
+        with tqdm(total=len(tasks), unit="run") as bar:
+            for line in cli.spread(run, tasks, args.jobs):
+                bar.write(line)
+                bar.update()
+    results = collect(args.folder)
+    text = "\n".join(tables(results).values())
+    print(text)
+    for folder in [args.folder] + ([args.out] if args.out else []):
+        with cli.whole_file(folder / "study.json") as part:
+            part.write_text("[\n" + ",\n".join(map(json.dumps, results)) + "\n]\n")     # a line a run
+        draw(results, folder / "study.png")
+
+
+def parse_args(argv):
+    parser = cli.parser(__doc__)
+    add = parser.add_argument
+    add("rows", nargs="*", metavar="ROW", help=f"some of {', '.join(ROWS)} (default: all)")
+    add("--seeds", type=cli.count, metavar="N", help="runs of each row (default: 3; semi 2, bounds 1)")
+    add("--held-out", action="store_true", help="train on three quarters of train and score on the rest of it")
+    add("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of the solver")
+    add("--crf", action="append", default=[], metavar="PRESET",
+        help=f"also score what a CRF makes of it: {', '.join(PRESETS)}, or a file of tools/tune_crf.py; may be repeated")
+    add("--root", type=Path, default=Path("data/VOCdevkit/VOC2012"), metavar="DIR", help="(default: %(default)s)")
+    add("--features", type=Path, default=Path("data/features"), metavar="DIR", help="(default: %(default)s)")
+    add("--folder", type=Path, metavar="DIR", help="for nets, snapshots, logs and scores (default: study, or "
+                                                   "study/held_out)")
+    add("--jobs", type=cli.count, default=os.cpu_count(), metavar="N", help="runs at a time (default: all cores)")
+    add("--report", action="store_true", help="no runs, only the tables")
+    add("--out", type=Path, metavar="DIR", help="also write study.json and study.png here")
+    args = parser.parse_args(argv)
+    unknown = [name for name in args.rows if name not in ROWS]
+    if unknown:
+        raise UserError(f"{unknown[0]}: no such row; there are {', '.join(ROWS)}")
+    args.rows = args.rows or list(ROWS)
+    args.folder = args.folder or Path("study/held_out" if args.held_out else "study")
+    args.crf = {Path(name).stem: load_preset(name) for name in args.crf}
+    return args
+
+
+def hold_out(root):
+    """Lists of three quarters of the training images, and of every fourth one."""
+    names = read_list(root, "train")
+    lists = Path("study/held_out/train.txt"), Path("study/held_out/val.txt")
+    held = names[3::4]
+    for path, some in zip(lists, ([name for name in names if name not in set(held)], held)):
+        with cli.whole_file(path) as part:
+            part.write_text("\n".join(some) + "\n")
+    return tuple(map(str, lists))
+
+
+# --- a run ---------------------------------------------------------------------------------------------------
+
+def missing(name, seed, place, args):
+    """What of a run is still to be scored: "" for the net's own labels, "ilp", and names of CRF presets."""
+    row, stored = ROWS[name], place / "score.json"
+    kinds = ["", *["ilp"] * row.ilp, *(args.crf if seed <= row.crf else [])]
+    done = json.loads(stored.read_text())["iou"] if stored.exists() else {}
+    return [kind for kind in kinds if kind not in done]
+
+
+def run(name, seed, place, args, train, val):
+    """Train and score, what of it is not done; one line on it."""
+    row, place, began = ROWS[name], place.resolve(), time.monotonic()
+    kinds, stored = missing(name, seed, place, args), place / "score.json"
+    place.mkdir(parents=True, exist_ok=True)
+    result = json.loads(stored.read_text()) if stored.exists() else {"row": name, "seed": seed, "iou": {}}
+    model = train_net(row, seed, place, args, train)
+    result.setdefault("seconds", round(time.monotonic() - began))
+    result["iou"].update(score_net(kinds, place, model, args, val))
+    with cli.whole_file(stored) as part:
+        part.write_text(json.dumps(result))
+    figures = ", ".join(f"{np.mean(iou):.1f} {kind}" for kind, iou in result["iou"].items())
+    return f"{name} {seed}: mIoU {figures}; {result['seconds']} s to train, {time.monotonic() - began:.0f} in all"
+
+
+def train_net(row, seed, place, args, train):
+    """The trained model's path."""
+    data = {**make_nets.CACHED, "root": str(args.root), "features": str(args.features), "split": train, "seed": seed}
+    if row.supervised:
+        names = read_list(args.root, train)
+        kept = random.Random(seed).sample(names, round(len(names) * row.supervised / 100))
+        (place / "masks.txt").write_text("\n".join(kept) + "\n")
+        data["supervised"] = str(place / "masks.txt")
+    net = make_nets.images(row.system, data) + make_nets.head("features") + make_nets.loss(row.system, **row.loss)
+    (place / "net.prototxt").write_text(net)
+    changes = [f"net={place / 'net.prototxt'}", f"snapshot_prefix={place / 'head'}", f"random_seed={seed}", *args.set]
+    command = [sys.executable, ROOT / "tools/train.py", ROOT / f"solvers/head_{row.solver or row.system}.prototxt",
+               *(word for change in changes for word in ("--set", change))]
+    with open(place / "train.log", "a") as log:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, text=True)
+    if done.returncode:
+        raise UserError((place / "train.log").read_text().strip().splitlines()[-1])
+    return done.stdout.strip()
+
+
+def score_net(kinds, place, model, args, val):
+    """{kind: IoU of every class}"""
+    cli.load_caffe()
+    from baseline_losses import image_level_prior  # needs Caffe
+    text = make_nets.layer("data", "Input", [], ["features"],
+                           "input_param { shape { dim: 1  dim: 512  dim: 29  dim: 29 } }")
+    (place / "deploy.prototxt").write_text(text + make_nets.head("features"))
+    net = cli.load_net(place / "deploy.prototxt", model)
+    size = json.loads((args.features / "index.json").read_text())["size"]
+    grid = score_grid(ROOT / "prototxt/head_deploy.prototxt")
+    totals = dict.fromkeys(kinds, 0)
+    for name in read_list(args.root, val):
+        features = np.load(args.features / f"{name}.npy")
+        net.blobs["features"].reshape(1, *features.shape)
+        net.blobs["features"].data[0] = features
+        net.forward()
+        f = net.blobs["fc8"].data[0].copy()
+        truth, rgb = (args.root / f"{folder}/{name}" for folder in ("SegmentationClass", "JPEGImages"))
+        truth, rgb = read_mask(truth.with_suffix(".png")), read_image(rgb.with_suffix(".jpg"))
+        cells = Scores(f, fit(*truth.shape, size), *grid).cells(*truth.shape)
+        for kind in kinds:
+            if kind in args.crf:
+                found = dense_crf(rgb, sample(f, *cells), args.crf[kind]).argmax(axis=0)
+            else:
+                found = label_map(image_level_prior(f) if kind == "ilp" else f, *cells)
+            totals[kind] += confusion(truth, found, len(VOC_CLASSES))
+    return {kind: np.round(scored(place, val, False, C).iou, 2).tolist() for kind, C in totals.items()}
+
+
+# --- the report ----------------------------------------------------------------------------------------------
+
+def collect(folder):
+    """What the finished runs of a folder scored, in the order of ROWS."""
+    found = [json.loads(path.read_text()) for path in folder.glob("*/*/score.json")]
+    return sorted(found, key=lambda result: (list(ROWS).index(result["row"]), result["seed"]))
+
+
+def mious(results, name, kind=""):
+    """mIoU of every run of a row."""
+    return [float(np.mean(result["iou"][kind])) for result in results if result["row"] == name and kind in result["iou"]]
+
+
+def spread(values):
+    """Standard deviation over the seeds; None of a single one."""
+    return float(np.std(values, ddof=1)) if len(values) > 1 else None
+
+
+def said(values):
+    """Mean +- standard deviation."""
+    if not values:
+        return None
+    return f"{np.mean(values):.1f}" + (f" ± {spread(values):.1f}" if len(values) > 1 else "")
+
+
+def tables(results):
+    """{title: Markdown} of what is there."""
+    paper = {(row.name, row.crf): row.miou for row in paper_rows() if row.split == "val"}
+    lines = []
+    for name in SYSTEMS:
+        row = ROWS[name]
+        for kind, presets, title, theirs in [("", ("authors", "tuned"), row.title, row.paper)] + \
+                [("ilp", (None, None), f"{row.title}, image-level prior", f"{row.paper}, ILP")] * row.ilp:
+            ours = mious(results, name, kind)
+            if ours:
+                seconds = [result["seconds"] for result in results if result["row"] == name]
+                lines.append([title, f"`tools/study.py {name}`", str(len(ours)), said(ours),
+                              *(said(mious(results, name, preset)) for preset in presets),
+                              *(paper.get((theirs, crf)) for crf in (False, True)), f"{np.mean(seconds):.0f}"])
+    made = {"systems": markdown_table(["system", "command", "runs", "mIoU", "authors' CRF", "tuned CRF", "paper",
+                                       "paper, CRF", "seconds to train"], lines)}
+
+    lines = []
+    for better, worse in (("em_adapt", "mil_fcn"), ("em_adapt", "mil_base"), ("tags", "em_adapt"), ("crops", "tags"),
+                          ("size", "tags"), ("size_10", "size"), ("boxes", "size"), ("boxes", "size_10"), ("full", "boxes")):
+        a, b = (ROWS[name].paper for name in (better, worse))
+        ours = [mious(results, name) for name in (better, worse)]
+        if all(ours):
+            gap = np.mean(ours[0]) - np.mean(ours[1])
+            noise = np.hypot(*[(spread(values) or 0) / np.sqrt(len(values)) for values in ours])
+            theirs = (a, False) in paper and (b, False) in paper and paper[a, False] - paper[b, False]
+            lines.append([f"{ROWS[better].title} > {ROWS[worse].title}", "yes" if gap > 2 * noise else
+                          "no" if gap < -2 * noise else "undecided", f"{gap:+.1f} ± {noise:.1f}",
+                          f"{theirs:+.1f}" if theirs else None])
+    made["orderings"] = markdown_table(["ordering", "holds", "gap", "in the paper"], lines)
+
+    lines = []
+    for *bounds, theirs in BOUNDS:
+        ours = mious(results, bounds_row(*bounds))
+        if ours:
+            lines.append([*map(str, bounds), f"{np.mean(ours):.1f}", theirs])
+    made["bounds"] = markdown_table(["a_l", "a_0", "b_0", "mIoU", "paper"], lines)
+    if len(lines) == len(BOUNDS):
+        deviation = [float(np.mean([spread([float(line[column]) for line in [lines[0], *lines[group]]])
+                                    for group in (slice(1, 4), slice(4, 8), slice(8, 11))])) for column in (3, 4)]
+        made["bounds"] += "\nStandard deviation along a bound, mean of the three: " \
+                          "{:.2f} (the paper's figures: {:.2f}).\n".format(*deviation)
+
+    lines = [[f"{share} %", str(len(ours)), said(ours)] for share, ours in semi(results)]
+    made["semi"] = markdown_table(["images with masks", "runs", "mIoU"], lines)
+
+    lines = [[ROWS[name].title + suffix, "val"] + [float(np.mean(column)) for column in zip(*some)]
+             + [float(np.mean(some))]
+             for name in SYSTEMS for kind, suffix in (("", ""), ("tuned", " w/ CRF"))
+             for some in [[r["iou"][kind] for r in results if r["row"] == name and kind in r["iou"]]] if some]
+    made["classes"] = markdown_table(["IoU", "set"] + [SHORT.get(name, name) for name in VOC_CLASSES] + ["mIoU"], lines)
+    return made
+
+
+def semi(results):
+    """(percent of the images with masks, mIoU of every run), of those that are done."""
+    rows = {0: "tags", **{share: f"semi_{share}" for share in SHARES}, 100: "full"}
+    found = {share: mious(results, name) for share, name in rows.items()}
+    return [(share, ours) for share, ours in found.items() if ours]
+
+
+def draw(results, path):
+    """mIoU against the share of images with masks: the supplement's curve (IV)."""
+    import matplotlib
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+    figure, axis = plt.subplots(figsize=(5.5, 3.4), layout="constrained")
+    points = semi(results)
+    shares = [share for share, _ in points]
+    axis.plot(shares, [np.mean(ours) for _, ours in points], color="#1f5fa8", linewidth=1.5)
+    for share, ours in points:
+        axis.plot([share] * len(ours), ours, "o", color="#1f5fa8", markersize=4)
+    axis.set(xlabel="images with masks, %", ylabel="mIoU", xticks=shares)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.grid(axis="y", alpha=0.3)
+    with cli.whole_file(path) as part:
+        figure.savefig(part, dpi=150)
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    cli.run(main)
