@@ -127,6 +127,20 @@ def test_training_nets_can_be_named_too(tmp_path):
     assert init_weights.convolutions(training) == init_weights.convolutions(deploy)
 
 
+@pytest.mark.parametrize("name", ["head_deploy", "demo_deploy"])
+def test_the_shapes_are_those_that_caffe_finds(name):
+    net = ROOT / f"prototxt/{name}.prototxt"
+    found = {layer: blobs[0].data.shape for layer, blobs in caffe.Net(str(net), caffe.TEST).params.items()}
+    assert init_weights.convolutions(net) == found
+
+
+def test_weights_of_another_number_of_channels_do_not_fit(rng):
+    arrays = [rng.normal(size=(21, 1024, 1, 1)), np.zeros(21)]
+    assert init_weights.adapt(arrays, (21, 1024, 1, 1))[0]
+    for inputs in (512, 1000, 2048):
+        assert init_weights.adapt(arrays, (21, inputs, 1, 1))[0] is None
+
+
 def test_another_mean_is_folded_into_the_first_bias(tmp_path, net, rng):
     source, out = tmp_path / "conv.caffemodel", tmp_path / "out.caffemodel"
     write_caffemodel(source, {"conv1_1": [rng.normal(size=(4, 3, 3, 3)).astype("f4"), np.ones(4, "f4")]})

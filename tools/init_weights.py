@@ -205,6 +205,8 @@ def convolutions(prototxt):
             channels[layer.top[0]] = p.num_output
         elif layer.type == "Input":
             channels[layer.top[0]] = layer.input_param.shape[0].dim[1]
+        elif layer.type == "Concat" and all(blob in channels for blob in layer.bottom):
+            channels[layer.top[0]] = sum(channels[blob] for blob in layer.bottom)
         elif layer.bottom and layer.bottom[0] in channels:
             channels[layer.top[0]] = channels[layer.bottom[0]]
     return shapes
@@ -215,10 +217,10 @@ def adapt(arrays, shape):
     weights, bias = arrays[0], arrays[-1]
     outputs, inputs, kernel, _ = shape
     had = weights.shape[-2:] if weights.shape[:2] == (1, 1) else weights.shape      # old files have four dimensions
-    if bias.size != outputs or weights.size % (outputs * inputs):
+    side = round((weights.size / (outputs * inputs)) ** 0.5)       # an inner product's weights are C x h x w too
+    if bias.size != outputs or weights.size != outputs * inputs * side**2:
         return None, f"left random  {by(shape)}: the source has {by(had)}"
-    side = round((weights.size // (outputs * inputs)) ** 0.5)      # an inner product's weights are C x h x w too
-    weights = weights.reshape(outputs, inputs, side, -1)
+    weights = weights.reshape(outputs, inputs, side, side)
     if side == kernel:
         return [weights, bias.ravel()], f"copied       {by(shape)}" + ("" if had == shape else f", from {by(had)}")
     if (side + 1) // 2 == kernel:
