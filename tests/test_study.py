@@ -1,0 +1,249 @@
+"""tools/study.py on drawn images: what a run scores, what is done once only, and the tables."""
+import json
+import re
+import shutil
+from pathlib import Path
+
+import cache_features
+import caffe
+import infer
+import init_weights
+import numpy as np
+import pytest
+import score
+import study
+from cli import UserError
+from images import VOC_CLASSES
+from test_training import workplace
+from tiny_voc import make_voc
+
+SIZE = 40               # what the trunk sees; the images are larger
+ROOT, FEATURES = "data/VOCdevkit/VOC2012", "data/features"
+TRUNK = "data/vgg16_conv.caffemodel"
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory, root):
+    """40 images in train and 10 in val, with features of a random trunk. All classes are in val, and in every fourth
+    image of train: image k has class k, of 20, and if k is odd the next class too."""
+    folder = tmp_path_factory.mktemp("drawn")
+    voc = make_voc(folder / ROOT, images=50, size=(57, 46))
+    names = [path.stem for path in sorted((voc / "JPEGImages").glob("*.jpg"))]
+    val, every_fourth = names[1:20:2], names[21:40:2]
+    train = [name for name in names if name not in val + every_fourth]
+    for k, name in enumerate(every_fourth):
+        train.insert(4 * k + 3, name)
+    for split, some in (("train", train), ("val", val)):
+        (voc / f"ImageSets/Segmentation/{split}.txt").write_text("\n".join(some) + "\n")
+    caffe.set_random_seed(1)
+    caffe.Net(str(root / "prototxt/trunk.prototxt"), caffe.TEST).save(str(folder / TRUNK))
+    cache_features.main([str(voc), "--split", "train", "--split", "val", "--out", str(folder / FEATURES),
+                         "--size", str(SIZE), "--weights", str(folder / TRUNK), "--jobs", "1"])
+    return folder
+
+
+@pytest.fixture
+def here(drawn, tmp_path, monkeypatch):
+    """A workplace, the current folder, with these images."""
+    workplace(tmp_path)
+    (tmp_path / "data").symlink_to(drawn / "data")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments):
+    study.main([*map(str, arguments), "--jobs", "1"])
+
+
+def result(place):
+    """What a run scored: {"iou": {kind: a number a class}, ...}"""
+    return json.loads(Path(place, "score.json").read_text())
+
+
+def split(name, root=ROOT):
+    return Path(root, f"ImageSets/Segmentation/{name}.txt").read_text().split()
+
+
+# --- runs
+
+def test_a_run_is_trained_and_scored_once(here, monkeypatch, capfd):
+    short = "--seeds", 1, "--set", "max_iter=2"
+    run("tags", "mil_base", "semi_25", *short, "--crf", "authors")
+    kinds = {name: list(result(f"study/{name}/1")["iou"]) for name in ("tags", "mil_base", "semi_25")}
+    assert kinds == {"tags": ["", "authors"], "mil_base": ["", "ilp"], "semi_25": [""]}
+    for name in kinds:
+        found = result(f"study/{name}/1")
+        assert (found["row"], found["seed"]) == (name, 1) and found["seconds"] >= 0
+        assert all(len(iou) == 21 and 0 <= min(iou) < max(iou) <= 100 for iou in found["iou"].values())
+        assert Path(f"study/{name}/1/head_iter_2.caffemodel").is_file()
+    masks = Path("study/semi_25/1/masks.txt").read_text().split()
+    assert len(masks) == 10 and set(masks) < set(split("train"))
+
+    # 1. once more: nothing to do
+    with monkeypatch.context() as patch:
+        patch.setattr(study, "run", None)
+        run("tags", "mil_base", "semi_25", *short, "--crf", "authors")
+
+    # 2. another CRF: that alone, of the model that is there
+    place, model = Path("study/tags/1"), Path("study/tags/1/head_iter_2.caffemodel")
+    changed = result(place)
+    for kind in ("", "authors"):
+        changed["iou"][kind] = [1.0] * 21
+    (place / "score.json").write_text(json.dumps(changed))
+    stamp = model.stat().st_mtime_ns
+    run("tags", "mil_base", *short, "--crf", "authors", "--crf", "tuned")
+    found = result(place)
+    tuned = found["iou"].pop("tuned")
+    assert found == changed and max(tuned) > 1 and model.stat().st_mtime_ns == stamp
+    assert list(result("study/mil_base/1")["iou"]) == ["", "ilp"]       # a row that is shown without CRF
+
+    # 3. another seed: other images and weights first
+    run("tags", "--seeds", 2, *short[2:])
+    one, two = (init_weights.read_caffemodel(f"study/tags/{seed}/head_iter_2.caffemodel") for seed in (1, 2))
+    assert one.keys() == two.keys() == {"fc8_head"}
+    assert np.corrcoef(one["fc8_head"][0].ravel(), two["fc8_head"][0].ravel())[0, 1] < 0.9
+    assert '"seed": 2' in Path("study/tags/2/net.prototxt").read_text()
+    assert result(place) == {**found, "iou": {**found["iou"], "tuned": tuned}}
+
+    # 4. the report is made of all that
+    capfd.readouterr()
+    run("--report", "--out", "docs")
+    results = study.collect(Path("study"))
+    assert [(r["row"], r["seed"]) for r in results] == [("mil_base", 1), ("tags", 1), ("tags", 2), ("semi_25", 1)]
+    assert json.loads(Path("docs/study.json").read_text()) == results
+    assert capfd.readouterr().out == "\n".join(study.tables(results).values()) + "\n"
+    assert Path("docs/study.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_settings_are_chosen_without_a_look_at_val(here, drawn, monkeypatch):
+    """Nothing of val's images is there, and all the same the run ends."""
+    val, names = split("val"), split("train")
+    Path("data").unlink()
+    shutil.copytree(drawn / "data", "data", ignore=lambda _, files: [f for f in files if Path(f).stem in val])
+    scored = []
+    read = study.read_mask
+    monkeypatch.setattr(study, "read_mask", lambda path: scored.append(path.stem) or read(path))
+    run("tags", "--held-out", "--seeds", 1, "--set", "max_iter=2")
+
+    lists = [Path(f"study/held_out/{part}.txt").read_text().split() for part in ("train", "val")]
+    assert [len(part) for part in lists] == [30, 10] and set(lists[0]) | set(lists[1]) == set(names)
+    assert scored == lists[1]
+    assert '"split": "study/held_out/train.txt"' in Path("study/held_out/tags/1/net.prototxt").read_text()
+    assert not study.collect(Path("study")) and len(study.collect(Path("study/held_out"))) == 1
+
+
+def test_the_score_is_that_of_infer_and_score(here, root):
+    """A few pixels differ: the study's features are rounded to float16."""
+    run("full", "--seeds", 1, "--set", "max_iter=100", "--crf", "authors")
+    net = root / "prototxt/head_deploy.prototxt"
+    init_weights.main(["--net", str(net), "--out", "ccnn.caffemodel", TRUNK, "study/full/1/head_iter_100.caffemodel"])
+    for kind, options in (("", []), ("authors", ["--crf", "authors"])):
+        infer.main([f"{ROOT}/JPEGImages", "--only", f"{ROOT}/ImageSets/Segmentation/val.txt", "--out", f"masks{kind}",
+                    "--net", str(net), "--weights", "ccnn.caffemodel", "--size", str(SIZE), "--jobs", "1", *options])
+        score.main([f"masks{kind}", "--out", f"score{kind}.json"])
+        row, = json.loads(Path(f"score{kind}.json").read_text())["rows"]
+        ours = result("study/full/1")["iou"][kind]
+        assert sum(iou > 25 for iou in ours) >= 5      # shapes, whose edges the grid moves
+        np.testing.assert_allclose(ours, row["iou"], atol=0.2)
+        assert np.mean(ours) == pytest.approx(row["miou"], abs=0.02)
+
+
+def test_mistakes_end_in_one_line(here):
+    for arguments, message in (
+            (["tag"], "tag: no such row; there are mil_fcn, "),
+            (["tags", "--crf", "sharp"], "no CRF preset 'sharp'"),
+            (["tags", "--features", "none"], "none/index.json: is missing or damaged; tools/cache_features.py makes"),
+            (["tags", "--set", "max_itre=2"], "max_itre")):
+        with pytest.raises(UserError) as error:
+            run(*arguments, "--seeds", 1)
+        assert message in str(error.value) and "\n" not in str(error.value)
+    assert not list(Path("study").glob("*/*/score.json"))
+
+
+# --- the report
+
+def test_bounds_are_the_supplements(shared):
+    paper = shared / "paper/ccnn.tex"
+    if not paper.is_file():
+        pytest.skip("needs the paper's source in ../shared")
+    table = paper.read_text().split("III. Ablation Study")[1].split(r"\end{tabular}")[0]
+    rows = re.findall(r"(?m)^([\d.]+) & ([\d.]+) & ([\d.]+) & ([\d.]+) ", re.sub(r"\\textbf{([\d.]+)}", r"\1", table))
+    assert len(rows) == 11 and [tuple(map(float, row)) for row in rows] == study.BOUNDS
+
+
+def runs(row, *mious, seconds=60, **kinds):
+    """Runs of a row with these mIoU: one point more of background than the mean, and one less of the last class.
+    `kinds` are those of the first of them by CRF or prior."""
+    def iou(mean):
+        return [mean + 1, *[mean] * 19, mean - 1]
+    return [{"row": row, "seed": k + 1, "seconds": seconds + k,
+             "iou": {"": iou(mean), **{kind: iou(values[k]) for kind, values in kinds.items() if k < len(values)}}}
+            for k, mean in enumerate(mious)]
+
+
+RESULTS = [
+    *runs("mil_base", 40, ilp=[45]),
+    *runs("em_adapt", 25, 27, 29),
+    *runs("tags", 30, 31, 32, authors=[33, 35], tuned=[36]),
+    *runs("size", 30.5, 31.5, 32.5),
+    *runs("semi_5", 33, 35),
+    *[r for bounds, miou in zip(study.BOUNDS[1:], (32.5, 33.5, 34.5,  32.5, 33.5, 34.5, 35.5,  29.5, 33.5, 35.5))
+      for r in runs(study.bounds_row(*bounds[:3]), miou)],
+]
+
+
+def cells(table):
+    """{first cell: the others} of a Markdown table's lines."""
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line[:1] == "|"]
+    return {first: others for first, *others in lines[2:]}
+
+
+def test_the_systems_table_has_means_and_spreads():
+    assert cells(study.tables(RESULTS)["systems"]) == {
+        "MIL-Base": ["`tools/study.py mil_base`", "1", "40.0", "-", "-", "17.8", "-", "60"],
+        "MIL-Base, image-level prior": ["`tools/study.py mil_base`", "1", "45.0", "-", "-", "32.6", "-", "60"],
+        "EM-Adapt": ["`tools/study.py em_adapt`", "3", "27.0 ± 2.0", "-", "-", "32.0", "33.8", "61"],
+        "CCNN, tags": ["`tools/study.py tags`", "3", "31.0 ± 1.0", "34.0 ± 1.4", "36.0", "33.3", "35.3", "61"],
+        "CCNN, tags and sizes": ["`tools/study.py size`", "3", "31.5 ± 1.0", "-", "-", "40.5", "42.4", "61"],
+    }
+
+
+def test_an_ordering_holds_beyond_two_standard_errors():
+    """Errors of the means: MIL-Base 0, EM-Adapt 2/sqrt(3) = 1.15, tags and size 1/sqrt(3) = 0.58; of the gaps 1.15,
+    sqrt(5/3) = 1.29, sqrt(2/3) = 0.82."""
+    assert cells(study.tables(RESULTS)["orderings"]) == {
+        "EM-Adapt > MIL-Base": ["no", "-13.0 ± 1.2", "+14.2"],
+        "CCNN, tags > EM-Adapt": ["yes", "+4.0 ± 1.3", "+1.3"],
+        "CCNN, tags and sizes > CCNN, tags": ["undecided", "+0.5 ± 0.8", "+7.2"],
+    }
+    close = [*runs("em_adapt", 26, 28, 30), *runs("tags", 29.5, 30.5, 31.5)]        # 2.5 is not twice 1.29
+    assert cells(study.tables(close)["orderings"])["CCNN, tags > EM-Adapt"][:2] == ["undecided", "+2.5 ± 1.3"]
+
+
+def test_the_bounds_deviation():
+    """Ours along a_l 31.5 32.5 33.5 34.5: 1.29; a_0 31.5 to 35.5 by ones: 1.58; b_0 31.5 29.5 33.5 35.5: 2.58. The
+    paper's: 0.49, 0.05 and 1.68."""
+    table = study.tables(RESULTS)["bounds"]
+    lines = [line for line in table.splitlines() if line.startswith("| 0.")]
+    assert len(lines) == 11
+    assert lines[0] == "| 0.1 | 0.2 | 0.7 | 31.5 | 40.5 |" and lines[-1] == "| 0.1 | 0.2 | 0.8 | 35.5 | 39.7 |"
+    assert "mean of the three: 1.82 (the paper's figures: 0.74)" in table
+    assert "mean of the three" not in study.tables(RESULTS[:-1])["bounds"]
+
+
+def test_the_tables_of_masks_and_of_classes():
+    made = study.tables(RESULTS)
+    assert cells(made["semi"]) == {"0 %": ["3", "31.0 ± 1.0"], "5 %": ["2", "34.0 ± 1.4"]}
+    classes = cells(made["classes"])
+    assert list(classes) == ["MIL-Base", "EM-Adapt", "CCNN, tags", "CCNN, tags w/ CRF", "CCNN, tags and sizes"]
+    assert classes["CCNN, tags"] == ["val", "32.0", *["31.0"] * 19, "30.0", "31.0"]
+    assert classes["CCNN, tags w/ CRF"] == ["val", "37.0", *["36.0"] * 19, "35.0", "36.0"]
+
+
+def test_the_documented_tables_are_those_of_the_stored_runs(root):
+    """`tools/study.py --report --out docs` wrote docs/study.json; docs/reproduction.md has its tables word for word."""
+    results = json.loads((root / "docs/study.json").read_text())
+    text = (root / "docs/reproduction.md").read_text()
+    assert {r["row"] for r in results} >= set(study.SYSTEMS)
+    for title, table in study.tables(results).items():
+        assert table in text, title
