@@ -382,7 +382,7 @@ def test_image_level_priors(tiny, tmp_path):
 def test_a_photograph_right_after_crf_is_no_preset(tiny, tmp_path):
     photo = save(tmp_path / "a.png")
     run(tiny, tmp_path / "out", "--crf", photo)
-    assert crf.mask_settings(tmp_path / "out/a.png")["crf"] == crf.PRESETS["authors"]._asdict()
+    assert crf.mask_settings(tmp_path / "out/a.png")["crf"] == crf.PRESETS["heads"]._asdict()
 
 
 def test_arguments_are_checked_at_once(tiny, tmp_path, capsys):

@@ -94,8 +94,8 @@ def parse_args(argv):
     add = parser.add_argument
     add("photographs", nargs="*", help="files, folders or quoted patterns; any format that Pillow reads")
     add("--out", type=Path, required=True, metavar="DIR", help="where the masks go")
-    add("--crf", nargs="?", const="authors", metavar="PRESET",
-        help=f"sharpen with a dense CRF: {', '.join(PRESETS)}, or a file of tools/tune_crf.py (default: authors)")
+    add("--crf", nargs="?", const="heads", metavar="PRESET",
+        help=f"sharpen with a dense CRF: {', '.join(PRESETS)}, or a file of tools/tune_crf.py (default: heads)")
     add("--tags", metavar="A,B", help="the classes that are in the photographs, if known: no other will be found")
     add("--ilp", action="store_true",
         help="weigh each label by the net's own belief that it is in the photograph (for MIL-Base; paper, table 1)")
@@ -119,7 +119,7 @@ def parse_args(argv):
     if args.crf and args.crf not in PRESETS and not args.crf.endswith(".json") and \
             (Path(args.crf).exists() or glob.has_magic(args.crf)):      # `--crf cat.jpg`: a photograph, no preset
         args.photographs.insert(0, args.crf)
-        args.crf = "authors"
+        args.crf = "heads"
     if not args.photographs:
         parser.error("give photographs: files, folders or patterns")
     if args.size and not 32 <= args.size <= 2000:

@@ -2,7 +2,7 @@
 """Repeat the paper's comparison with a frozen trunk: train, score and tabulate every system (docs/reproduction.md).
 
     tools/cache_features.py --split train --split val   # VGG-16's features, once
-    tools/study.py --crf authors                        # every row, three seeds
+    tools/study.py --crf heads --crf authors            # every row, three seeds
     tools/study.py tags size --seeds 5                  # some rows, more seeds
     tools/study.py size --held-out --set base_lr=1e-3   # to choose settings: no image of val is touched
     tools/study.py --report                             # tables of what is done
@@ -238,7 +238,7 @@ def tables(results):
     lines = []
     for name in SYSTEMS:
         row = ROWS[name]
-        for kind, presets, title, theirs in [("", ("authors", "tuned"), row.title, row.paper)] + \
+        for kind, presets, title, theirs in [("", ("authors", "heads"), row.title, row.paper)] + \
                 [("ilp", (None, None), f"{row.title}, image-level prior", f"{row.paper}, ILP")] * row.ilp:
             ours = mious(results, name, kind)
             if ours:
@@ -246,7 +246,7 @@ def tables(results):
                 lines.append([title, f"`tools/study.py {name}`", str(len(ours)), said(ours),
                               *(said(mious(results, name, preset)) for preset in presets),
                               *(paper.get((theirs, crf)) for crf in (False, True)), f"{np.mean(seconds):.0f}"])
-    made = {"systems": markdown_table(["system", "command", "runs", "mIoU", "authors' CRF", "tuned CRF", "paper",
+    made = {"systems": markdown_table(["system", "command", "runs", "mIoU", "authors' CRF", "our CRF", "paper",
                                        "paper, CRF", "seconds to train"], lines)}
 
     lines = []
@@ -280,7 +280,7 @@ def tables(results):
 
     lines = [[ROWS[name].title + suffix, "val"] + [float(np.mean(column)) for column in zip(*some)]
              + [float(np.mean(some))]
-             for name in SYSTEMS for kind, suffix in (("", ""), ("tuned", " w/ CRF"))
+             for name in SYSTEMS for kind, suffix in (("", ""), ("heads", " w/ CRF"))
              for some in [[r["iou"][kind] for r in results if r["row"] == name and kind in r["iou"]]] if some]
     made["classes"] = markdown_table(["IoU", "set"] + [SHORT.get(name, name) for name in VOC_CLASSES] + ["mIoU"], lines)
     return made
