@@ -106,9 +106,9 @@ def vgg16(stride=8, kernel=3, frozen=0):
     """The convolutions of VGG-16, conv1_1 .. conv5_3. The first `frozen` of the five blocks do not learn.
 
     At stride 8 pool4 and pool5 do not stride, and what follows them is dilated instead (paper, section 6). Pooling over
-    3x3 cells keeps the grid on the pixels, but is not what ImageNet trained with: fine-tuning mends that. Where nothing
-    is fine-tuned, VGG's own 2x2 gives VGG's own features, eight times as densely. Its windows move cell j by 3.5 pixels,
-    and pool4, padded by one cell, by -4: it sits at 8 j - 1/2, the edge before pixel 8 j.
+    3x3 cells keeps the grid on the pixels, but is not what ImageNet trained with: fine-tuning mends that. Where
+    little or nothing is fine-tuned, VGG's own 2x2 gives VGG's own features, twice as densely each way. Its windows move
+    cell j by 3.5 pixels, and pool4, padded by one cell, by -4: it sits at 8 j - 1/2, the edge before pixel 8 j.
     """
     dense = stride == 8
     text, bottom = "", "data"
@@ -141,9 +141,9 @@ def classifier(labels=LABELS, stride=8):
 
 
 def head(bottom, labels=LABELS):
-    """A linear classifier on frozen conv5_3 features. It sees their square roots, for a few cells are a hundred times as
-    strong as the rest, and beside each the mean of the 9x9 cells around it: the box is averaged along rows and columns
-    in turn, which is faster. The name is not one that VGG-16's weights would fill."""
+    """A linear classifier on frozen conv5_3 features. It sees their square roots, for a few cells are a hundred times
+    as strong as the rest, and beside each the mean of the 9x9 cells around it: the box is averaged along columns and
+    rows in turn, which is faster. The name is not one that VGG-16's weights would fill."""
     box = "pooling_param {{ pool: AVE  kernel_h: {}  kernel_w: {}  pad_h: {}  pad_w: {}  stride: 1 }}"
     text = layer("root", "Power", [bottom], ["root"], "power_param { power: 0.5  shift: 0.01 }")
     text += layer("column", "Pooling", ["root"], ["column"], box.format(9, 1, 4, 0))
@@ -216,9 +216,11 @@ def nets():
         made[name] = images(system, VOC) + vgg16() + classifier() + loss(system)
         made[f"head_{system}"] = images(system, CACHED) + head("features") + loss(system)
         made[f"demo_{system}"] = images(system, DEMO) + demo_net() + loss(system)
-    made["ccnn_tags_32s"] = images("tags", VOC) + vgg16(32, kernel=2) + classifier(stride=32) + loss("tags", normalize=False)
+    made["ccnn_tags_32s"] = (images("tags", VOC) + vgg16(32, kernel=2) + classifier(stride=32)
+                             + loss("tags", normalize=False))
 
-    made["finetune_size"] = images("size", FINETUNE) + vgg16(kernel=2, frozen=4) + head("conv5_3") + loss("size", **TENTH)
+    made["finetune_size"] = (images("size", FINETUNE) + vgg16(kernel=2, frozen=4) + head("conv5_3")
+                             + loss("size", **TENTH))
 
     made["trunk"] = image(224, 224) + vgg16(kernel=2)
     made["deploy_8s"] = image(321, 321) + vgg16() + classifier()

@@ -4,14 +4,14 @@
     tools/cache_features.py --split train --split val   # VGG-16's features, once
     tools/study.py --crf heads --crf authors            # every row, three seeds
     tools/study.py tags size --seeds 5                  # some rows, more seeds
-    tools/study.py size --held-out --set base_lr=1e-3   # to choose settings: no image of val is touched
+    tools/study.py size --held-out --set base_lr=1e-3 --folder slow    # choose settings without touching val
     tools/study.py --report                             # tables of what is done
     tools/study.py --report --out docs                  # the same, and study.json and study.png there
 
 A run is a row and a seed: the net of prototxt/make_nets.py with that seed, trained by tools/train.py as solvers/head_*
-say, scored on the cached features of val. The seed sets the order of the images, their mirroring, the first weights
-and the dropout; in the semi-supervised rows also which images keep their masks. Runs take a core each. Stop at any
-time: finished runs are kept in study/ROW/SEED, begun ones continue from their snapshot.
+say, scored on the cached features of val. The seed sets the order of the images, their mirroring and the first weights;
+in the semi-supervised rows also which images keep their masks. Runs take a core each. Stop at any time: finished runs
+are kept in study/ROW/SEED, begun ones continue from their snapshot. To try other settings, give another --folder.
 """
 import json
 import os
@@ -35,9 +35,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "prototxt"))
 import make_nets  # noqa: E402
 
-# title; system of make_nets; changes to its loss; percent of the images that keep masks; solver; whether an image-level
-# prior is tried; runs; those of them that are scored with CRF too, which takes longer than all the rest; the paper's row
-# (tools/score.py)
+# title; system of make_nets; changes to its loss; percent of the images that keep masks; solver, if not the system's;
+# whether an image-level prior is tried; runs; those of them that are scored with CRF too, which takes longer than all
+# the rest; the paper's row (tools/score.py)
 Row = namedtuple("Row", "title system loss supervised solver ilp seeds crf paper",
                  defaults=({}, None, None, False, 3, 1, None))
 
@@ -100,11 +100,11 @@ def parse_args(argv):
     parser = cli.parser(__doc__)
     add = parser.add_argument
     add("rows", nargs="*", metavar="ROW", help=f"some of {', '.join(ROWS)} (default: all)")
-    add("--seeds", type=cli.count, metavar="N", help="runs of each row (default: 3; semi 2, bounds 1)")
+    add("--seeds", type=cli.count, metavar="N", help="runs of each row (default: 3, of other bounds 1)")
     add("--held-out", action="store_true", help="train on three quarters of train and score on the rest of it")
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of the solver")
     add("--crf", action="append", default=[], metavar="PRESET",
-        help=f"also score what a CRF makes of it: {', '.join(PRESETS)}, or a file of tools/tune_crf.py; may be repeated")
+        help=f"also score what a CRF makes of it: {', '.join(PRESETS)}, or a file of tools/tune_crf.py; repeatable")
     add("--root", type=Path, default=Path("data/VOCdevkit/VOC2012"), metavar="DIR", help="(default: %(default)s)")
     add("--features", type=Path, default=Path("data/features"), metavar="DIR", help="(default: %(default)s)")
     add("--folder", type=Path, metavar="DIR", help="for nets, snapshots, logs and scores (default: study, or "
@@ -217,7 +217,7 @@ def collect(folder):
 
 def mious(results, name, kind=""):
     """mIoU of every run of a row."""
-    return [float(np.mean(result["iou"][kind])) for result in results if result["row"] == name and kind in result["iou"]]
+    return [float(np.mean(run["iou"][kind])) for run in results if run["row"] == name and kind in run["iou"]]
 
 
 def spread(values):
@@ -251,7 +251,8 @@ def tables(results):
 
     lines = []
     for better, worse in (("em_adapt", "mil_fcn"), ("em_adapt", "mil_base"), ("tags", "em_adapt"), ("crops", "tags"),
-                          ("size", "tags"), ("size_10", "size"), ("boxes", "size"), ("boxes", "size_10"), ("full", "boxes")):
+                          ("size", "tags"), ("size_10", "size"), ("boxes", "size"), ("boxes", "size_10"),
+                          ("full", "boxes")):
         a, b = (ROWS[name].paper for name in (better, worse))
         ours = [mious(results, name) for name in (better, worse)]
         if all(ours):
