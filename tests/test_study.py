@@ -13,7 +13,6 @@ import pytest
 import score
 import study
 from cli import UserError
-from images import VOC_CLASSES
 from test_training import workplace
 from tiny_voc import make_voc
 
