@@ -253,8 +253,8 @@ def own_nets(folder):
     }.items():
         Path(folder, name).write_text(text)
     shown = ", ".join(f"{name} in {number:.0f}" for name, number in zip(samples.classes[1:], images_with[1:]))
-    print(f"{folder}: {len(samples)} images ({shown}); wrote train.prototxt, which learns from {system}, deploy.prototxt "
-          "and deploy.json")
+    print(f"{folder}: {len(samples)} images ({shown}); wrote train.prototxt, which learns from {system}, "
+          "deploy.prototxt and deploy.json")
 
 
 def main(argv=None):

@@ -59,10 +59,10 @@ ROWS = {
     "mil_base": Row("MIL-Base", "mil_base", ilp=True, crf=0, paper="MIL-Base"),
     "em_adapt": Row("EM-Adapt", "em_adapt", paper="EM-Adapt tags"),
     "tags": Row("CCNN, tags", "tags", crf=3, paper="CCNN tags"),
-    "tags_paper": Row("the same by the paper's schedule", "tags", solver="tags_paper", crf=0, paper="CCNN tags"),
+    "tags_paper": Row("CCNN, tags, the paper's schedule", "tags", solver="tags_paper", crf=0, paper="CCNN tags"),
     "crops": Row("CCNN, tags of random crops", "crops", paper="CCNN crops"),
     "size": Row("CCNN, tags and sizes", "size", paper="CCNN size"),
-    "size_10": Row("the same, small classes up to a tenth", "size", crf=3, paper="CCNN size", loss=make_nets.TENTH),
+    "size_10": Row("CCNN, tags and sizes, small up to 0.1", "size", crf=3, paper="CCNN size", loss=make_nets.TENTH),
     "boxes": Row("CCNN, boxes", "boxes", paper="CCNN boxes (CRF unsaid)"),
     "full": Row("full supervision", "full"),
     **{f"semi_{share}": Row(f"CCNN, tags, masks of {share} %", "semi", supervised=share, crf=0)
@@ -139,8 +139,11 @@ def missing(name, seed, place, args):
     """What of a run is still to be scored: "" for the net's own labels, "ilp", and names of CRF presets."""
     row, stored = ROWS[name], place / "score.json"
     kinds = ["", *["ilp"] * row.ilp, *(args.crf if seed <= row.crf else [])]
-    done = json.loads(stored.read_text())["iou"] if stored.exists() else {}
-    return [kind for kind in kinds if kind not in done]
+    done = json.loads(stored.read_text()) if stored.exists() else {"iou": {}, "set": args.set}
+    if done.get("set", args.set) != args.set:
+        raise UserError(f"{stored}: is of a run with --set {' --set '.join(done['set']) or 'nothing'}; "
+                        "choose another --folder")
+    return [kind for kind in kinds if kind not in done["iou"]]
 
 
 def run(name, seed, place, args, train, val):
@@ -148,13 +151,14 @@ def run(name, seed, place, args, train, val):
     row, place, began = ROWS[name], place.resolve(), time.monotonic()
     kinds, stored = missing(name, seed, place, args), place / "score.json"
     place.mkdir(parents=True, exist_ok=True)
-    result = json.loads(stored.read_text()) if stored.exists() else {"row": name, "seed": seed, "iou": {}}
+    result = json.loads(stored.read_text()) if stored.exists() else \
+        {"row": name, "seed": seed, "set": args.set, "iou": {}}
     model = train_net(row, seed, place, args, train)
     result.setdefault("seconds", round(time.monotonic() - began))
     result["iou"].update(score_net(kinds, place, model, args, val))
     with cli.whole_file(stored) as part:
         part.write_text(json.dumps(result))
-    figures = ", ".join(f"{np.mean(iou):.1f} {kind}" for kind, iou in result["iou"].items())
+    figures = ", ".join(f"{miou(iou):.1f} {kind}".strip() for kind, iou in result["iou"].items())
     return f"{name} {seed}: mIoU {figures}; {result['seconds']} s to train, {time.monotonic() - began:.0f} in all"
 
 
@@ -204,7 +208,8 @@ def score_net(kinds, place, model, args, val):
             else:
                 found = label_map(image_level_prior(f) if kind == "ilp" else f, *cells)
             totals[kind] += confusion(truth, found, len(VOC_CLASSES))
-    return {kind: np.round(scored(place, val, False, C).iou, 2).tolist() for kind, C in totals.items()}
+    return {kind: [v if v is None else round(v, 2) for v in scored(str(place), val, False, C).iou]
+            for kind, C in totals.items()}
 
 
 # --- the report ----------------------------------------------------------------------------------------------
@@ -215,9 +220,14 @@ def collect(folder):
     return sorted(found, key=lambda result: (list(ROWS).index(result["row"]), result["seed"]))
 
 
+def miou(iou):
+    """The mean over the classes; None is one that occurs nowhere."""
+    return float(np.nanmean(np.array(iou, float)))
+
+
 def mious(results, name, kind=""):
     """mIoU of every run of a row."""
-    return [float(np.mean(run["iou"][kind])) for run in results if run["row"] == name and kind in run["iou"]]
+    return [miou(run["iou"][kind]) for run in results if run["row"] == name and kind in run["iou"]]
 
 
 def spread(values):
@@ -258,9 +268,10 @@ def tables(results):
         if all(ours):
             gap = np.mean(ours[0]) - np.mean(ours[1])
             noise = np.hypot(*[(spread(values) or 0) / np.sqrt(len(values)) for values in ours])
+            holds = "yes" if gap > 2 * noise else "no" if gap < -2 * noise else "undecided"
+            single = " (of one run)" if min(map(len, ours)) == 1 else ""
             theirs = (a, False) in paper and (b, False) in paper and paper[a, False] - paper[b, False]
-            lines.append([f"{ROWS[better].title} > {ROWS[worse].title}", "yes" if gap > 2 * noise else
-                          "no" if gap < -2 * noise else "undecided", f"{gap:+.1f} ± {noise:.1f}",
+            lines.append([f"{ROWS[better].title} > {ROWS[worse].title}", holds + single, f"{gap:+.1f} ± {noise:.1f}",
                           f"{theirs:+.1f}" if theirs else None])
     made["orderings"] = markdown_table(["ordering", "holds", "gap", "in the paper"], lines)
 
@@ -279,8 +290,7 @@ def tables(results):
     lines = [[f"{share} %", str(len(ours)), said(ours)] for share, ours in semi(results)]
     made["semi"] = markdown_table(["images with masks", "runs", "mIoU"], lines)
 
-    lines = [[ROWS[name].title + suffix, "val"] + [float(np.mean(column)) for column in zip(*some)]
-             + [float(np.mean(some))]
+    lines = [[ROWS[name].title + suffix, "val"] + [miou(column) for column in zip(*some)] + [miou(some)]
              for name in SYSTEMS for kind, suffix in (("", ""), ("heads", " w/ CRF"))
              for some in [[r["iou"][kind] for r in results if r["row"] == name and kind in r["iou"]]] if some]
     made["classes"] = markdown_table(["IoU", "set"] + [SHORT.get(name, name) for name in VOC_CLASSES] + ["mIoU"], lines)
