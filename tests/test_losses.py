@@ -631,5 +631,5 @@ def test_the_bench_runs_and_writes_its_tables(tmp_path):
     assert done.returncode == 0, done.stderr
     report = (tmp_path / "bench_training.md").read_text()
     assert report in done.stdout
-    for line in ("| CCNN, tags | ", "| one plain NumPy softmax | ", "| one iteration (8 images) | ", " cores; "):
+    for line in ("| CCNN, tags | ", "| one plain NumPy softmax | ", "| one iteration (4 images) | ", " cores; "):
         assert line in report
