@@ -140,7 +140,7 @@ def missing(name, seed, place, args):
     row, stored = ROWS[name], place / "score.json"
     kinds = ["", *["ilp"] * row.ilp, *(args.crf if seed <= row.crf else [])]
     done = json.loads(stored.read_text()) if stored.exists() else {"iou": {}, "set": args.set}
-    if done.get("set", args.set) != args.set:
+    if done["set"] != args.set:
         raise UserError(f"{stored}: is of a run with --set {' --set '.join(done['set']) or 'nothing'}; "
                         "choose another --folder")
     return [kind for kind in kinds if kind not in done["iou"]]
