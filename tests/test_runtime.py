@@ -91,7 +91,7 @@ def train(folder, caffe_bin, env):
 
 def test_caffe_train_runs_python_layers(tmp_path, caffe_bin):
     seen = train(tmp_path, caffe_bin, clean_environment())
-    assert "/root/usr/bin/caffe train" in seen                      # Debian's binary, under the machine's loader
+    assert "usr/bin/caffe train" in seen                            # Debian's binary, under the machine's loader
     losses = [float(value) for value in re.findall(r"loss (\S+)", seen)]
     assert len(losses) >= 3 and losses[0] > losses[2] > 0           # Python's gradient reached Caffe's own layer
 
@@ -298,9 +298,9 @@ def test_killed_set_up_completes_and_writes_nothing_elsewhere(tmp_path, archive)
         lambda: caffe.joinpath("lock").exists(),                    # before anything is there
         lambda: caffe.joinpath("apt/sources.list").exists(),        # apt reads the lists
         lambda: count("apt/archives/*.deb") > 60,                   # apt fetches
-        lambda: count("builds/*/root/usr/lib/x86_64-linux-gnu/*") > 100,    # dpkg-deb unpacks
+        lambda: count("builds/*/*/usr/lib/x86_64-linux-gnu/*") > 100,       # dpkg-deb unpacks
         lambda: count("builds/*/unpacked") == 1,                    # pip is about to install
-        lambda: count("builds/*/root/usr/local/lib/*/*/*.pth"),     # pip has; the last check runs
+        lambda: count("builds/*/*/usr/local/lib/*/*/*.pth"),        # pip has; the last check runs
     ):
         copy.kill_when(point)
         assert not caffe.joinpath("bin/python").exists()            # half a Caffe is never shown

@@ -137,13 +137,23 @@ def hold_out(root):
 
 def missing(name, seed, place, args):
     """What of a run is still to be scored: "" for the net's own labels, "ilp", and names of CRF presets."""
-    row, stored = ROWS[name], place / "score.json"
+    row, done = ROWS[name], read_result(place / "score.json") or {"iou": {}, "set": args.set}
     kinds = ["", *["ilp"] * row.ilp, *(args.crf if seed <= row.crf else [])]
-    done = json.loads(stored.read_text()) if stored.exists() else {"iou": {}, "set": args.set}
     if done["set"] != args.set:
-        raise UserError(f"{stored}: is of a run with --set {' --set '.join(done['set']) or 'nothing'}; "
+        raise UserError(f"{place / 'score.json'}: is of a run with --set {' --set '.join(done['set']) or 'nothing'}; "
                         "choose another --folder")
     return [kind for kind in kinds if kind not in done["iou"]]
+
+
+def read_result(path):
+    """What a run scored so far: its row, seed, settings, seconds and IoU of each kind; None if it has not begun."""
+    try:
+        result = json.loads(path.read_text()) if path.exists() else None
+        if result and not (result["row"] in ROWS and result.keys() >= {"seed", "set", "seconds", "iou"}):
+            raise ValueError("of other rows or keys")
+    except (ValueError, KeyError, TypeError) as e:
+        raise UserError(f"{path}: is not a score of this tool ({e}); remove it, and the run is scored again") from None
+    return result
 
 
 def run(name, seed, place, args, train, val):
@@ -151,8 +161,7 @@ def run(name, seed, place, args, train, val):
     row, place, began = ROWS[name], place.resolve(), time.monotonic()
     kinds, stored = missing(name, seed, place, args), place / "score.json"
     place.mkdir(parents=True, exist_ok=True)
-    result = json.loads(stored.read_text()) if stored.exists() else \
-        {"row": name, "seed": seed, "set": args.set, "iou": {}}
+    result = read_result(stored) or {"row": name, "seed": seed, "set": args.set, "iou": {}}
     model = train_net(row, seed, place, args, train)
     result.setdefault("seconds", round(time.monotonic() - began))
     result["iou"].update(score_net(kinds, place, model, args, val))
@@ -194,7 +203,11 @@ def score_net(kinds, place, model, args, val):
     grid = score_grid(ROOT / "prototxt/head_deploy.prototxt")
     totals = dict.fromkeys(kinds, 0)
     for name in read_list(args.root, val):
-        features = np.load(args.features / f"{name}.npy")
+        file = args.features / f"{name}.npy"
+        try:
+            features = np.load(file)
+        except (ValueError, EOFError) as e:
+            raise UserError(f"{file}: is damaged: {e}; run tools/cache_features.py again") from None
         net.blobs["features"].reshape(1, *features.shape)
         net.blobs["features"].data[0] = features
         net.forward()
@@ -216,7 +229,7 @@ def score_net(kinds, place, model, args, val):
 
 def collect(folder):
     """What the finished runs of a folder scored, in the order of ROWS."""
-    found = [json.loads(path.read_text()) for path in folder.glob("*/*/score.json")]
+    found = [read_result(path) for path in folder.glob("*/*/score.json")]
     return sorted(found, key=lambda result: (list(ROWS).index(result["row"]), result["seed"]))
 
 
