@@ -164,6 +164,14 @@ def test_mistakes_end_in_one_line(here):
 
 # --- the report
 
+@pytest.mark.parametrize("text", ["", "[1]", '{"row": "tags"}', '{"row": "no", "seed": 1}'])
+def test_a_damaged_score_is_named(tmp_path, text):
+    (tmp_path / "tags/1").mkdir(parents=True)
+    (tmp_path / "tags/1/score.json").write_text(text)
+    with pytest.raises(UserError, match="tags/1/score.json: is not a score of this tool .* remove it"):
+        study.collect(tmp_path)
+
+
 def test_bounds_are_the_supplements(shared):
     paper = shared / "paper/ccnn.tex"
     if not paper.is_file():
