@@ -18,6 +18,7 @@ VOC_CLASSES = (
 )
 LABELS = len(VOC_CLASSES)
 MEAN_BGR = (104.00698793, 116.66876762, 122.67891434)   # of ImageNet, as published with VGG-16
+FEATURES = 1024         # channels of prototxt/trunk.prototxt's `features`
 SUFFIXES = (".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG")
 
 

@@ -307,7 +307,7 @@ class Samples:
 
 class FeatureSamples(Samples):
     """The same with the features that tools/cache_features.py computed in place of the images: the tops have
-    `features`, 512 x h x w, instead of `data`. Settings as for Samples, but
+    `features`, 1024 x h x w, instead of `data`. Settings as for Samples, but
 
     features    the folder that cache_features.py wrote; it knows the `size`
     crop        is cut from the feature grid, and given in pixels of the reduced image: 160 is 21 x 21 cells

@@ -12,8 +12,8 @@ A net is a list of parts, a part is text, and one function here writes each part
 
     ccnn_<system>, <baseline>  VOC images -> VGG-16 at stride 8 -> the system's loss      (paper, sections 5 to 7)
     ccnn_tags_32s              the same at VGG's own stride of 32
-    finetune_size              small images -> VGG-16, of which conv5 learns -> the head -> the loss
-    head_<system>              cached conv5_3 features -> a linear classifier -> the loss (frozen trunk)
+    finetune_size              small images -> VGG-16, of which conv5 learns -> features -> classifier -> loss
+    head_<system>              cached features -> a linear classifier -> the loss        (frozen trunk)
     demo_<system>              drawn images -> a small net at stride 4 -> the loss
     trunk, *deploy*            from the blob `data` to features or to the scores `fc8`, without a loss
 
@@ -70,9 +70,9 @@ def conv(name, bottom, outputs, kernel, pad=0, dilation=1, stride=1, top=None, f
                  f"convolution_param {{ {'  '.join(geometry)}  weight_filler {{ {filler} }} }}")
 
 
-def score(name, bottom, labels):
-    """The last layer: random Gaussian, nothing of it comes from ImageNet. Its blob is `fc8` in every net."""
-    return conv(name, bottom, labels, kernel=1, top="fc8", filler='type: "gaussian"  std: 0.01')
+def score(name, bottom, labels, top="fc8"):
+    """The last layer: random Gaussian, nothing of it comes from ImageNet. The scores are `fc8` in every net."""
+    return conv(name, bottom, labels, kernel=1, top=top, filler='type: "gaussian"  std: 0.01')
 
 
 def relu(blob):
@@ -140,16 +140,28 @@ def classifier(labels=LABELS, stride=8):
     return text + score("fc8", "fc7", labels)
 
 
-def head(bottom, labels=LABELS):
-    """A linear classifier on frozen conv5_3 features. It sees their square roots, for a few cells are a hundred times
-    as strong as the rest, and beside each the mean of the 9x9 cells around it: the box is averaged along columns and
-    rows in turn, which is faster. The name is not one that VGG-16's weights would fill."""
+def features(bottom="conv5_3"):
+    """`features`, what the frozen-trunk recipe keeps of an image: at every cell the square roots of VGG-16's last
+    convolution, for a few cells are a hundred times as strong as the rest, and their mean over the 9x9 cells around it.
+    The box is averaged along columns and rows in turn, which is faster."""
     box = "pooling_param {{ pool: AVE  kernel_h: {}  kernel_w: {}  pad_h: {}  pad_w: {}  stride: 1 }}"
     text = layer("root", "Power", [bottom], ["root"], "power_param { power: 0.5  shift: 0.01 }")
     text += layer("column", "Pooling", ["root"], ["column"], box.format(9, 1, 4, 0))
     text += layer("around", "Pooling", ["column"], ["around"], box.format(1, 9, 0, 4))
-    text += layer("features_head", "Concat", ["root", "around"], ["features_head"])
-    return text + score("fc8_head", "features_head", labels)
+    return text + layer("features", "Concat", ["root", "around"], ["features"])
+
+
+def head(labels=LABELS):
+    """A linear classifier of a cell's features and of the image's, their mean: fc8_i = W features_i + V image + bias.
+
+    What an image is of says much about its cells. (Caffe repeats a vector over a map in its Bias layer alone, hence
+    the two convolutions.) No name is one that VGG-16's weights would fill.
+    """
+    text = score("fc8_cell", "features", labels, top="fc8_cell")
+    text += layer("image", "Pooling", ["features"], ["image"], "pooling_param { pool: AVE  global_pooling: true }")
+    text += score("fc8_image", "image", labels, top="fc8_image")
+    text += layer("vector", "Reshape", ["fc8_image"], ["vector"], "reshape_param { shape { dim: 0  dim: -1 } }")
+    return text + layer("fc8", "Bias", ["fc8_cell", "vector"], ["fc8"], "bias_param { axis: 0 }")
 
 
 def demo_net(labels=DEMO_LABELS):
@@ -214,18 +226,18 @@ def nets():
     for system, (_, kind, _) in SYSTEMS.items():
         name = f"ccnn_{system}" if kind == "ConstrainedLossLayer" else system
         made[name] = images(system, VOC) + vgg16() + classifier() + loss(system)
-        made[f"head_{system}"] = images(system, CACHED) + head("features") + loss(system)
+        made[f"head_{system}"] = images(system, CACHED) + head() + loss(system)
         made[f"demo_{system}"] = images(system, DEMO) + demo_net() + loss(system)
     made["ccnn_tags_32s"] = (images("tags", VOC) + vgg16(32, kernel=2) + classifier(stride=32)
                              + loss("tags", normalize=False))
 
-    made["finetune_size"] = (images("size", FINETUNE) + vgg16(kernel=2, frozen=4) + head("conv5_3")
+    made["finetune_size"] = (images("size", FINETUNE) + vgg16(kernel=2, frozen=4) + features() + head()
                              + loss("size", **TENTH))
 
-    made["trunk"] = image(224, 224) + vgg16(kernel=2)
+    made["trunk"] = image(224, 224) + vgg16(kernel=2) + features()
     made["deploy_8s"] = image(321, 321) + vgg16() + classifier()
     made["deploy_32s"] = image(321, 321) + vgg16(32, kernel=2) + classifier(stride=32)
-    made["head_deploy"] = made["trunk"] + head("conv5_3")
+    made["head_deploy"] = made["trunk"] + head()
     made["demo_deploy"] = image(121, 161) + demo_net()
     return {name: titled(name, text) for name, text in made.items()}
 
@@ -247,8 +259,8 @@ def own_nets(folder):
 
     labels = len(samples.classes)
     for name, text in {
-        "train.prototxt": titled("own_train", images(system, data) + head("features", labels) + loss(system)),
-        "deploy.prototxt": nets()["trunk"].replace("trunk", "own_deploy", 1) + head("conv5_3", labels),
+        "train.prototxt": titled("own_train", images(system, data) + head(labels) + loss(system)),
+        "deploy.prototxt": nets()["trunk"].replace("trunk", "own_deploy", 1) + head(labels),
         "deploy.json": json.dumps({"size": samples.size, "classes": samples.classes}, indent=1) + "\n",
     }.items():
         Path(folder, name).write_text(text)

@@ -1,9 +1,11 @@
 """tools/cli.py: errors in one line, whole files, and a Caffe that cannot take the tool down with it."""
 import os
 import re
+import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import cli
@@ -130,6 +132,45 @@ def test_spread_calls_the_function_once_for_each_task(jobs):
 def test_a_worker_that_dies_is_an_error_not_a_hang():
     with pytest.raises(cli.UserError, match="fewer --jobs"):
         list(cli.spread(die, [(1,)], 2))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_workers_end_with_the_tool(tmp_path, python_bin, number):
+    """Each begins a file, named by its number, and would work for a minute."""
+    (tmp_path / "slow.py").write_text(textwrap.dedent("""
+        import os, time
+        from pathlib import Path
+        import cli
+
+        def work(folder):
+            Path(folder, str(os.getpid())).touch()
+            time.sleep(60)
+
+        if __name__ == "__main__":
+            list(cli.spread(work, [(os.path.dirname(__file__) + "/begun",)] * 2, 2))
+    """))
+    (tmp_path / "begun").mkdir()
+    tool = subprocess.Popen([python_bin, tmp_path / "slow.py"],
+                            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    workers = wait_for(lambda: [int(path.name) for path in (tmp_path / "begun").iterdir()], 2)
+    tool.send_signal(number)
+    tool.wait()
+    assert wait_for(lambda: [pid for pid in workers if alive(pid)], 0) == []
+
+
+def wait_for(found, count):
+    """What is found when it is of that length; or after 20 seconds."""
+    end = time.monotonic() + 20
+    while len(found()) != count and time.monotonic() < end:
+        time.sleep(0.05)
+    return found()
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 # --- Caffe -------------------------------------------------------------------------------------------------

@@ -12,7 +12,18 @@ import caffe
 import numpy as np
 import pytest
 from cli import UserError
-from images import MEAN_BGR, VOC_CLASSES, VOID, ImageError, InputError, palette, read_image, read_mask, score_size
+from images import (
+    FEATURES,
+    MEAN_BGR,
+    VOC_CLASSES,
+    VOID,
+    ImageError,
+    InputError,
+    palette,
+    read_image,
+    read_mask,
+    score_size,
+)
 from PIL import Image
 from tiny_voc import annotation, make_voc, save_mask
 from voc_data import FeatureSamples, Samples, read_ahead, widen
@@ -627,18 +638,18 @@ def test_cached_features_are_the_trunks(voc, weights, tmp_path, root, net, capsy
     small = Image.open(voc / "JPEGImages/2007_000001.jpg").resize((48, 36), Image.BICUBIC)
     trunk.blobs["data"].reshape(1, 3, 36, 48)
     trunk.blobs["data"].data[0] = np.asarray(small).transpose(2, 0, 1)[::-1] - np.array(MEAN_BGR)[:, None, None]
-    expected = trunk.forward()["conv5_3"][0]
+    expected = trunk.forward()["features"][0]
     data = net(still(voc, features=str(out), tops=["features", "labels"]), "FeatureDataLayer")
     blobs(data)
     got = blobs(data)
-    assert got["features"].shape == (512, 6, 7) and expected.std() > 0
+    assert got["features"].shape == (FEATURES, 6, 7) and expected.std() > 0
     assert np.allclose(got["features"], expected, rtol=1e-3, atol=1e-4 * expected.max())
     assert got["labels"].shape == (1, 6, 7)
 
     # 2. what is whole stays, what is not is done again
     stamps = {path: path.stat().st_mtime_ns for path in out.glob("*.npy")}
     other, cut = (out / f"2007_00000{i}.npy" for i in (0, 2))
-    np.save(other, np.zeros((512, 6, 6), np.float16))
+    np.save(other, np.zeros((FEATURES, 6, 6), np.float16))
     cut.write_bytes(cut.read_bytes()[:-2])
     (voc / "JPEGImages/2007_000003.jpg").write_bytes(b"")
     assert cache_features.main(arguments) == 1
@@ -665,7 +676,7 @@ def test_features_of_any_folder_and_what_is_missing(voc, weights, tmp_path):
     assert cache_features.main([options["root"], "--out", str(out), "--weights", str(weights), "--jobs", "1"]) == 0
     samples = FeatureSamples({**options, "features": str(out), "tops": ["features", "tags", "labels"], "supervised": 0})
     sample, skipped = samples[1]
-    assert sample["features"].shape == (512, 5, 7) and sample["tags"].tolist() == [1, 1, 1] and not skipped
+    assert sample["features"].shape == (FEATURES, 5, 7) and sample["tags"].tolist() == [1, 1, 1] and not skipped
     assert sample["labels"].shape == (1, 5, 7) and (sample["labels"] == VOID).all()
 
     np.save(out / "one.npy", np.zeros((5, 6), np.float16))

@@ -152,7 +152,8 @@ def test_the_frozen_trunk_has_vggs_own_features(tmp_path):
     image = rng.normal(scale=50, size=(3, 240, 240)).astype(np.float32)
     trunk.blobs["data"].reshape(1, *image.shape)
     trunk.blobs["data"].data[0] = image
-    dense = trunk.forward()["conv5_3"][0]
+    trunk.forward()
+    dense = trunk.blobs["conv5_3"].data[0]
     for start in (0, 8):
         own.blobs["data"].data[0] = image[:, start:start + 224, start:start + 224]
         coarse = own.forward()["conv5_3"][0]

@@ -19,7 +19,7 @@ import voc_data
 from caffe.proto import caffe_pb2
 from cli import UserError
 from google.protobuf import text_format
-from images import InputError, feature_size
+from images import FEATURES, InputError, feature_size
 from tiny_voc import make_voc
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -49,7 +49,7 @@ def tiny(tmp_path_factory):
     features.mkdir()
     (features / "index.json").write_text('{"size": 321}')
     for number in range(4):
-        values = np.random.default_rng(number).exponential(size=(512, feature_size(25), feature_size(33)))
+        values = np.random.default_rng(number).exponential(size=(FEATURES, feature_size(25), feature_size(33)))
         np.save(features / f"2007_{number:06d}.npy", values.astype(np.float16))
     return folder
 

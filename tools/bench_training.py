@@ -19,7 +19,7 @@ from pathlib import Path
 
 import cli
 import numpy as np
-from images import LABELS, feature_size, indexed
+from images import FEATURES, LABELS, feature_size, indexed
 from PIL import Image
 from scipy import ndimage
 from tqdm import tqdm
@@ -227,7 +227,7 @@ def main(argv=None):
         (folder / "features/index.json").write_text(json.dumps({"size": width}))
         rng = np.random.default_rng(3)
         for id in ids:
-            shape = 512, feature_size(height), feature_size(width)
+            shape = FEATURES, feature_size(height), feature_size(width)
             np.save(folder / f"features/{id}.npy", np.maximum(rng.normal(0, 2, shape), 0).astype(np.float16))
         lines, seconds, images, _ = iteration_table(
             caffe, folder, "head_size", {"root": str(folder / "voc"), "features": str(folder / "features")},

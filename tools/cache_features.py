@@ -6,8 +6,8 @@
     caffe train -solver solvers/head_tags.prototxt                      # trains on data/features
 
 The convolutions conv1_1 .. conv5_3 (prototxt/trunk.prototxt) stay as ImageNet made them: the frozen-trunk recipe.
-Each image, reduced to a long side of --size pixels, becomes one file ID.npy: float16, 512 channels x rows x columns,
-a cell every 8 pixels (224 pixels: 29 cells). The number of images, the disk space and the time are stated before the
+Each image, reduced to a long side of --size pixels, becomes one file ID.npy: float16, 1024 channels x rows x columns,
+the square roots of conv5_3 and their means over 9x9 cells, a cell every 8 pixels (224 pixels: 29 cells). The number of images, the disk space and the time are stated before the
 work begins. It may be stopped at any time; run again, it continues where it was. Mirrored images are not stored:
 training flips the features instead, which is nearly the same.
 """
@@ -23,12 +23,11 @@ from pathlib import Path
 import cli
 import numpy as np
 from cli import UserError
-from images import SUFFIXES, ImageError, feature_size, fit, read_image, shrink, to_blob
+from images import FEATURES, SUFFIXES, ImageError, feature_size, fit, read_image, shrink, to_blob
 from init_weights import trunk_weights
 from PIL import Image
 from tqdm import tqdm
 
-CHANNELS = 512
 TRUNK = Path(__file__).resolve().parent.parent / "prototxt" / "trunk.prototxt"
 
 
@@ -144,7 +143,7 @@ def grid(file, size):
                 height, width = width, height
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
         raise ImageError(f"{file}: is not an image that can be read") from None
-    return CHANNELS, feature_size(height), feature_size(width)
+    return FEATURES, feature_size(height), feature_size(width)
 
 
 def whole(path, shape):
@@ -200,7 +199,7 @@ def adopt(function):
     """Make a forked worker call this function."""
     global work
     work = function
-    cli.ignore_interrupts()
+    cli.become_worker()
 
 
 def call(item):

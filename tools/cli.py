@@ -5,6 +5,7 @@
 """
 import argparse
 import contextlib
+import ctypes
 import os
 import platform
 import re
@@ -109,7 +110,7 @@ def spread(function, tasks, jobs):
             yield function(*task)
         return
     # spawn: the workers hold neither Caffe nor its threads
-    pool = futures.ProcessPoolExecutor(jobs, get_context("spawn"), ignore_interrupts)
+    pool = futures.ProcessPoolExecutor(jobs, get_context("spawn"), become_worker)
     running = set()
     try:
         for task in tasks:
@@ -125,9 +126,15 @@ def spread(function, tasks, jobs):
         pool.shutdown(cancel_futures=True)
 
 
-def ignore_interrupts():
-    """^C is for the parent, which then ends its workers."""
+def become_worker():
+    """^C is for the parent, which then ends its workers; and they end with it, whatever ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent()
+
+
+def end_with_parent():
+    """Have the kernel send SIGTERM to this process when its parent has ended."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)      # PR_SET_PDEATHSIG
 
 
 def load_caffe(gpu=None):

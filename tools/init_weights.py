@@ -20,7 +20,7 @@ from pathlib import Path
 import cli
 import numpy as np
 from cli import UserError
-from images import MEAN_BGR
+from images import FEATURES, MEAN_BGR
 
 ROOT = Path(__file__).resolve().parents[1]
 TRUNK = ROOT / "data/vgg16_conv.caffemodel"
@@ -188,7 +188,7 @@ def digest(path, algorithm):
 
 # Targets
 
-CHANNELS = {"data": 3, "features": 512}      # of the blobs that data layers make: images, conv5_3
+CHANNELS = {"data": 3, "features": FEATURES}        # of the blobs that data layers make
 
 
 def convolutions(prototxt):

@@ -2,7 +2,8 @@
 """Repeat the paper's comparison with a frozen trunk: train, score and tabulate every system (docs/reproduction.md).
 
     tools/cache_features.py --split train --split val   # VGG-16's features, once
-    tools/study.py --crf heads --crf authors            # every row, three seeds
+    tools/study.py --crf heads                          # every row, three seeds
+    tools/study.py --seeds 1 --crf authors              # the authors' CRF as well, on the first of them
     tools/study.py tags size --seeds 5                  # some rows, more seeds
     tools/study.py size --held-out --set base_lr=1e-3 --folder slow    # choose settings without touching val
     tools/study.py --report                             # tables of what is done
@@ -26,7 +27,7 @@ import cli
 import numpy as np
 from cli import UserError
 from crf import PRESETS, dense_crf, label_map, load_preset, sample
-from images import VOC_CLASSES, fit, read_image, read_mask
+from images import FEATURES, VOC_CLASSES, fit, read_image, read_mask
 from infer import Scores, score_grid
 from score import SHORT, confusion, markdown_table, paper_rows, read_list, scored
 from tqdm import tqdm
@@ -36,10 +37,10 @@ sys.path.insert(0, str(ROOT / "prototxt"))
 import make_nets  # noqa: E402
 
 # title; system of make_nets; changes to its loss; percent of the images that keep masks; solver, if not the system's;
-# whether an image-level prior is tried; runs; those of them that are scored with CRF too, which takes longer than all
-# the rest; the paper's row (tools/score.py)
+# whether an image-level prior is tried; runs; whether they are scored with CRF too, which takes longer than all the
+# rest; the paper's row (tools/score.py)
 Row = namedtuple("Row", "title system loss supervised solver ilp seeds crf paper",
-                 defaults=({}, None, None, False, 3, 1, None))
+                 defaults=({}, None, None, False, 3, True, None))
 
 # The supplement's table (III): a_l, a_0, b_0 and mIoU without CRF, from tags and sizes. The first is the default.
 BOUNDS = [(0.1, 0.2, 0.7, 40.5),
@@ -55,19 +56,19 @@ def bounds_row(*bounds):
 
 
 ROWS = {
-    "mil_fcn": Row("MIL-FCN", "mil_fcn", crf=0, paper="MIL-FCN"),
-    "mil_base": Row("MIL-Base", "mil_base", ilp=True, crf=0, paper="MIL-Base"),
+    "mil_fcn": Row("MIL-FCN", "mil_fcn", paper="MIL-FCN"),
+    "mil_base": Row("MIL-Base", "mil_base", ilp=True, paper="MIL-Base"),
     "em_adapt": Row("EM-Adapt", "em_adapt", paper="EM-Adapt tags"),
-    "tags": Row("CCNN, tags", "tags", crf=3, paper="CCNN tags"),
-    "tags_paper": Row("CCNN, tags, the paper's schedule", "tags", solver="tags_paper", crf=0, paper="CCNN tags"),
+    "tags": Row("CCNN, tags", "tags", paper="CCNN tags"),
+    "tags_paper": Row("CCNN, tags, the paper's schedule", "tags", solver="tags_paper", paper="CCNN tags"),
     "crops": Row("CCNN, tags of random crops", "crops", paper="CCNN crops"),
     "size": Row("CCNN, tags and sizes", "size", paper="CCNN size"),
-    "size_10": Row("CCNN, tags and sizes, small up to 0.1", "size", crf=3, paper="CCNN size", loss=make_nets.TENTH),
+    "size_10": Row("CCNN, tags and sizes, small up to 0.1", "size", paper="CCNN size", loss=make_nets.TENTH),
     "boxes": Row("CCNN, boxes", "boxes", paper="CCNN boxes (CRF unsaid)"),
     "full": Row("full supervision", "full"),
-    **{f"semi_{share}": Row(f"CCNN, tags, masks of {share} %", "semi", supervised=share, crf=0)
+    **{f"semi_{share}": Row(f"CCNN, tags, masks of {share} %", "semi", supervised=share, crf=False)
        for share in SHARES},
-    **{bounds_row(*bounds): Row("CCNN, tags and sizes, other bounds", "size", seeds=1, crf=0,
+    **{bounds_row(*bounds): Row("CCNN, tags and sizes, other bounds", "size", seeds=1, crf=False,
                                 loss=dict(zip(("fg_lower", "bg_lower", "bg_upper"), bounds)))
        for *bounds, _ in BOUNDS[1:]},
 }
@@ -138,7 +139,7 @@ def hold_out(root):
 def missing(name, seed, place, args):
     """What of a run is still to be scored: "" for the net's own labels, "ilp", and names of CRF presets."""
     row, done = ROWS[name], read_result(place / "score.json") or {"iou": {}, "set": args.set}
-    kinds = ["", *["ilp"] * row.ilp, *(args.crf if seed <= row.crf else [])]
+    kinds = ["", *["ilp"] * row.ilp, *(args.crf if row.crf else [])]
     if done["set"] != args.set:
         raise UserError(f"{place / 'score.json'}: is of a run with --set {' --set '.join(done['set']) or 'nothing'}; "
                         "choose another --folder")
@@ -179,13 +180,13 @@ def train_net(row, seed, place, args, train):
         kept = random.Random(seed).sample(names, round(len(names) * row.supervised / 100))
         (place / "masks.txt").write_text("\n".join(kept) + "\n")
         data["supervised"] = str(place / "masks.txt")
-    net = make_nets.images(row.system, data) + make_nets.head("features") + make_nets.loss(row.system, **row.loss)
+    net = make_nets.images(row.system, data) + make_nets.head() + make_nets.loss(row.system, **row.loss)
     (place / "net.prototxt").write_text(net)
     changes = [f"net={place / 'net.prototxt'}", f"snapshot_prefix={place / 'head'}", f"random_seed={seed}", *args.set]
     command = [sys.executable, ROOT / "tools/train.py", ROOT / f"solvers/head_{row.solver or row.system}.prototxt",
                *(word for change in changes for word in ("--set", change))]
     with open(place / "train.log", "a") as log:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=cli.end_with_parent)
     if done.returncode:
         raise UserError((place / "train.log").read_text().strip().splitlines()[-1])
     return done.stdout.strip()
@@ -196,8 +197,8 @@ def score_net(kinds, place, model, args, val):
     cli.load_caffe()
     from baseline_losses import image_level_prior  # needs Caffe
     text = make_nets.layer("data", "Input", [], ["features"],
-                           "input_param { shape { dim: 1  dim: 512  dim: 29  dim: 29 } }")
-    (place / "deploy.prototxt").write_text(text + make_nets.head("features"))
+                           f"input_param {{ shape {{ dim: 1  dim: {FEATURES}  dim: 29  dim: 29 }} }}")
+    (place / "deploy.prototxt").write_text(text + make_nets.head())
     net = cli.load_net(place / "deploy.prototxt", model)
     size = json.loads((args.features / "index.json").read_text())["size"]
     grid = score_grid(ROOT / "prototxt/head_deploy.prototxt")
