@@ -55,6 +55,7 @@ def bounds_row(*bounds):
     return "size" if bounds == BOUNDS[0][:3] else "bounds_{:g}_{:g}_{:g}".format(*bounds)
 
 
+PAPERS = {"small_upper": make_nets.SIZE["small_upper"]}     # the nets for frozen features have another
 ROWS = {
     "mil_fcn": Row("MIL-FCN", "mil_fcn", paper="MIL-FCN"),
     "mil_base": Row("MIL-Base", "mil_base", ilp=True, paper="MIL-Base"),
@@ -62,14 +63,14 @@ ROWS = {
     "tags": Row("CCNN, tags", "tags", paper="CCNN tags"),
     "tags_paper": Row("CCNN, tags, the paper's schedule", "tags", solver="tags_paper", paper="CCNN tags"),
     "crops": Row("CCNN, tags of random crops", "crops", paper="CCNN crops"),
-    "size": Row("CCNN, tags and sizes", "size", paper="CCNN size"),
-    "size_10": Row("CCNN, tags and sizes, small up to 0.1", "size", paper="CCNN size", loss=make_nets.TENTH),
+    "size": Row("CCNN, tags and sizes", "size", paper="CCNN size", loss=PAPERS),
+    "size_10": Row("CCNN, tags and sizes, small up to 0.1", "size", paper="CCNN size"),
     "boxes": Row("CCNN, boxes", "boxes", paper="CCNN boxes (CRF unsaid)"),
     "full": Row("full supervision", "full"),
     **{f"semi_{share}": Row(f"CCNN, tags, masks of {share} %", "semi", supervised=share, crf=False)
        for share in SHARES},
     **{bounds_row(*bounds): Row("CCNN, tags and sizes, other bounds", "size", seeds=1, crf=False,
-                                loss=dict(zip(("fg_lower", "bg_lower", "bg_upper"), bounds)))
+                                loss={**PAPERS, **dict(zip(("fg_lower", "bg_lower", "bg_upper"), bounds))})
        for *bounds, _ in BOUNDS[1:]},
 }
 SYSTEMS = ("mil_fcn", "mil_base", "em_adapt", "tags", "tags_paper", "crops", "size", "size_10", "boxes", "full")
@@ -180,7 +181,7 @@ def train_net(row, seed, place, args, train):
         kept = random.Random(seed).sample(names, round(len(names) * row.supervised / 100))
         (place / "masks.txt").write_text("\n".join(kept) + "\n")
         data["supervised"] = str(place / "masks.txt")
-    net = make_nets.images(row.system, data) + make_nets.head() + make_nets.loss(row.system, **row.loss)
+    net = make_nets.images(row.system, data) + make_nets.trained_head(row.system, **row.loss)
     (place / "net.prototxt").write_text(net)
     changes = [f"net={place / 'net.prototxt'}", f"snapshot_prefix={place / 'head'}", f"random_seed={seed}", *args.set]
     command = [sys.executable, ROOT / "tools/train.py", ROOT / f"solvers/head_{row.solver or row.system}.prototxt",
