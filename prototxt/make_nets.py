@@ -200,8 +200,8 @@ SYSTEMS = {      # bottoms of the loss after the scores, loss layer, its setting
 # Where the trunk is frozen, small classes get what the bit of size itself says, not the paper's 0.01: with that, a
 # linear classifier scores less on images held out (docs/reproduction.md has both).
 FROZEN = {"size": {"small_upper": 0.1}}
-# These classifiers see no more than cells: one that knows the image need not learn where in it a class is,
-# and EM-Adapt then labels the background by the object (docs/reproduction.md).
+# These classifiers see no more than cells, and so does head_tags_paper's: one that knows the image need not learn where
+# in it a class is, and may take the background for the object (docs/reproduction.md).
 CELLS_ONLY = ("em_adapt", "mil_fcn")
 
 
@@ -227,9 +227,10 @@ def loss(system, **settings):
     return python_layer("loss", "baseline_losses", kind, bottoms, ["loss"], settings, "loss_weight: 1")
 
 
-def trained_head(system, labels=LABELS, **settings):
+def trained_head(system, labels=LABELS, cells_only=False, **settings):
     """The classifier on frozen features and its loss."""
-    return head(labels, image=system not in CELLS_ONLY) + loss(system, **{**FROZEN.get(system, {}), **settings})
+    image = not cells_only and system not in CELLS_ONLY
+    return head(labels, image) + loss(system, **{**FROZEN.get(system, {}), **settings})
 
 
 # Nets
@@ -242,6 +243,7 @@ def nets():
         made[name] = images(system, VOC) + vgg16() + classifier() + loss(system)
         made[f"head_{system}"] = images(system, CACHED) + trained_head(system)
         made[f"demo_{system}"] = images(system, DEMO) + demo_net() + loss(system)
+    made["head_tags_paper"] = images("tags", CACHED) + trained_head("tags", cells_only=True)
     made["ccnn_tags_32s"] = (images("tags", VOC) + vgg16(32, kernel=2) + classifier(stride=32)
                              + loss("tags", normalize=False))
 

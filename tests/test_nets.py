@@ -54,9 +54,9 @@ def test_nets_are_those_that_make_nets_writes():
 
 
 def test_there_is_a_net_and_a_solver_for_every_system():
-    training = [*VGG_8S, "ccnn_tags_32s", "finetune_size",
+    training = [*VGG_8S, "ccnn_tags_32s", "finetune_size", "head_tags_paper",
                 *(f"{part}_{system}" for part in ("head", "demo") for system in SYSTEMS)]
-    assert sorted(training + ["head_tags_paper"]) == SOLVERS
+    assert sorted(training) == SOLVERS
     deploy = ["trunk", "deploy_8s", "deploy_32s", "head_deploy", "demo_deploy"]
     assert sorted(training + deploy) == sorted(path.stem for path in (ROOT / "prototxt").glob("*.prototxt"))
 
@@ -122,7 +122,7 @@ def test_weights_decay_and_biases_learn_twice_as_fast():
         for l in read("prototxt", path.stem).layer:
             if l.type == "Convolution":
                 frozen = path.stem == "finetune_size" and l.name.startswith("conv") and l.name < "conv5" or \
-                    l.name == "fc8_image" and path.stem in ("head_em_adapt", "head_mil_fcn")
+                    l.name == "fc8_image" and path.stem in ("head_em_adapt", "head_mil_fcn", "head_tags_paper")
                 rates = [(0, 0), (0, 0)] if frozen else [(1, 1), (2, 0)]
                 assert [(p.lr_mult, p.decay_mult) for p in l.param] == rates, (path, l.name)
 
@@ -196,7 +196,7 @@ def test_solvers_run_as_typed(name):
     solver = read("solvers", name)
     assert not solver.HasField("solver_mode")                            # the CPU, unless -gpu
     assert (ROOT / solver.net).is_file()
-    assert solver.net == f"prototxt/{name.removesuffix('_paper')}.prototxt"
+    assert solver.net == f"prototxt/{name}.prototxt"
     assert solver.snapshot_prefix == f"snapshots/{name}"
     assert 0 < solver.snapshot <= solver.max_iter
     loss = layer(Path(solver.net).stem, "loss")

@@ -7,9 +7,9 @@
 
 The convolutions conv1_1 .. conv5_3 (prototxt/trunk.prototxt) stay as ImageNet made them: the frozen-trunk recipe.
 Each image, reduced to a long side of --size pixels, becomes one file ID.npy: float16, 1024 channels x rows x columns,
-the square roots of conv5_3 and their means over 9x9 cells, a cell every 8 pixels (224 pixels: 29 cells). The number of images, the disk space and the time are stated before the
-work begins. It may be stopped at any time; run again, it continues where it was. Mirrored images are not stored:
-training flips the features instead, which is nearly the same.
+the square roots of conv5_3 and their means over 9x9 cells, a cell every 8 pixels (224 pixels: 29 cells). The number of
+images, the disk space and the time are stated before the work begins. It may be stopped at any time; run again, it
+continues where it was. Mirrored images are not stored: training flips the features instead, which is nearly the same.
 """
 import contextlib
 import hashlib

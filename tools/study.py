@@ -37,10 +37,10 @@ sys.path.insert(0, str(ROOT / "prototxt"))
 import make_nets  # noqa: E402
 
 # title; system of make_nets; changes to its loss; percent of the images that keep masks; solver, if not the system's;
-# whether an image-level prior is tried; runs; whether they are scored with CRF too, which takes longer than all the
-# rest; the paper's row (tools/score.py)
-Row = namedtuple("Row", "title system loss supervised solver ilp seeds crf paper",
-                 defaults=({}, None, None, False, 3, True, None))
+# whether the classifier sees cells only; whether an image-level prior is tried; runs; whether they are scored with CRF
+# too, which takes longer than all the rest; the paper's row (tools/score.py)
+Row = namedtuple("Row", "title system loss supervised solver cells ilp seeds crf paper",
+                 defaults=({}, None, None, False, False, 3, True, None))
 
 # The supplement's table (III): a_l, a_0, b_0 and mIoU without CRF, from tags and sizes. The first is the default.
 BOUNDS = [(0.1, 0.2, 0.7, 40.5),
@@ -61,7 +61,9 @@ ROWS = {
     "mil_base": Row("MIL-Base", "mil_base", ilp=True, paper="MIL-Base"),
     "em_adapt": Row("EM-Adapt", "em_adapt", paper="EM-Adapt tags"),
     "tags": Row("CCNN, tags", "tags", paper="CCNN tags"),
-    "tags_paper": Row("CCNN, tags, the paper's schedule", "tags", solver="tags_paper", paper="CCNN tags"),
+    "tags_cells": Row("CCNN, tags, cells only", "tags", cells=True, paper="CCNN tags"),
+    "tags_paper": Row("CCNN, tags, cells only, the paper's schedule", "tags", cells=True, solver="tags_paper",
+                      paper="CCNN tags"),
     "crops": Row("CCNN, tags of random crops", "crops", paper="CCNN crops"),
     "size": Row("CCNN, tags and sizes", "size", paper="CCNN size", loss=PAPERS),
     "size_10": Row("CCNN, tags and sizes, small up to 0.1", "size", paper="CCNN size"),
@@ -73,7 +75,8 @@ ROWS = {
                                 loss={**PAPERS, **dict(zip(("fg_lower", "bg_lower", "bg_upper"), bounds))})
        for *bounds, _ in BOUNDS[1:]},
 }
-SYSTEMS = ("mil_fcn", "mil_base", "em_adapt", "tags", "tags_paper", "crops", "size", "size_10", "boxes", "full")
+SYSTEMS = ("mil_fcn", "mil_base", "em_adapt", "tags_paper", "tags_cells", "tags", "crops", "size", "size_10", "boxes",
+           "full")
 
 
 def main(argv=None):
@@ -181,7 +184,7 @@ def train_net(row, seed, place, args, train):
         kept = random.Random(seed).sample(names, round(len(names) * row.supervised / 100))
         (place / "masks.txt").write_text("\n".join(kept) + "\n")
         data["supervised"] = str(place / "masks.txt")
-    net = make_nets.images(row.system, data) + make_nets.trained_head(row.system, **row.loss)
+    net = make_nets.images(row.system, data) + make_nets.trained_head(row.system, cells_only=row.cells, **row.loss)
     (place / "net.prototxt").write_text(net)
     changes = [f"net={place / 'net.prototxt'}", f"snapshot_prefix={place / 'head'}", f"random_seed={seed}", *args.set]
     command = [sys.executable, ROOT / "tools/train.py", ROOT / f"solvers/head_{row.solver or row.system}.prototxt",
@@ -275,7 +278,8 @@ def tables(results):
                                        "paper, CRF", "seconds to train"], lines)}
 
     lines = []
-    for better, worse in (("em_adapt", "mil_fcn"), ("em_adapt", "mil_base"), ("tags", "em_adapt"), ("crops", "tags"),
+    for better, worse in (("em_adapt", "mil_fcn"), ("em_adapt", "mil_base"), ("tags_cells", "em_adapt"),
+                          ("tags", "em_adapt"), ("tags", "tags_cells"), ("tags_cells", "tags_paper"), ("crops", "tags"),
                           ("size", "tags"), ("size_10", "size"), ("boxes", "size"), ("boxes", "size_10"),
                           ("full", "boxes")):
         a, b = (ROWS[name].paper for name in (better, worse))
