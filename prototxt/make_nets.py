@@ -200,8 +200,8 @@ SYSTEMS = {      # bottoms of the loss after the scores, loss layer, its setting
 # Where the trunk is frozen, small classes get what the bit of size itself says, not the paper's 0.01: with that, a
 # linear classifier scores less on images held out (docs/reproduction.md has both).
 FROZEN = {"size": {"small_upper": 0.1}}
-# These classifiers see no more than cells, and so does head_tags_paper's: one that knows the image need not learn where
-# in it a class is, and may take the background for the object (docs/reproduction.md).
+# These classifiers see no more than cells: one that knows the image need not learn where in it a class is, and may take
+# the background for the object (docs/reproduction.md).
 CELLS_ONLY = ("em_adapt", "mil_fcn")
 
 
@@ -243,7 +243,6 @@ def nets():
         made[name] = images(system, VOC) + vgg16() + classifier() + loss(system)
         made[f"head_{system}"] = images(system, CACHED) + trained_head(system)
         made[f"demo_{system}"] = images(system, DEMO) + demo_net() + loss(system)
-    made["head_tags_paper"] = images("tags", CACHED) + trained_head("tags", cells_only=True)
     made["ccnn_tags_32s"] = (images("tags", VOC) + vgg16(32, kernel=2) + classifier(stride=32)
                              + loss("tags", normalize=False))
 

@@ -54,9 +54,9 @@ def test_nets_are_those_that_make_nets_writes():
 
 
 def test_there_is_a_net_and_a_solver_for_every_system():
-    training = [*VGG_8S, "ccnn_tags_32s", "finetune_size", "head_tags_paper",
+    training = [*VGG_8S, "ccnn_tags_32s", "finetune_size",
                 *(f"{part}_{system}" for part in ("head", "demo") for system in SYSTEMS)]
-    assert sorted(training) == SOLVERS
+    assert sorted(training + ["head_tags_paper"]) == SOLVERS
     deploy = ["trunk", "deploy_8s", "deploy_32s", "head_deploy", "demo_deploy"]
     assert sorted(training + deploy) == sorted(path.stem for path in (ROOT / "prototxt").glob("*.prototxt"))
 
@@ -122,7 +122,7 @@ def test_weights_decay_and_biases_learn_twice_as_fast():
         for l in read("prototxt", path.stem).layer:
             if l.type == "Convolution":
                 frozen = path.stem == "finetune_size" and l.name.startswith("conv") and l.name < "conv5" or \
-                    l.name == "fc8_image" and path.stem in ("head_em_adapt", "head_mil_fcn", "head_tags_paper")
+                    l.name == "fc8_image" and path.stem in ("head_em_adapt", "head_mil_fcn")
                 rates = [(0, 0), (0, 0)] if frozen else [(1, 1), (2, 0)]
                 assert [(p.lr_mult, p.decay_mult) for p in l.param] == rates, (path, l.name)
 
@@ -175,6 +175,36 @@ def test_scores_lie_on_the_grid_of_the_features():
     assert net.blobs["fc8"].data.shape == (1, 6, score_size(120, 4), score_size(160, 4))
 
 
+@pytest.mark.parametrize("image", [True, False])
+def test_the_head_is_linear_in_the_cell_and_the_image(tmp_path, image):
+    shape = 2, 6, 5, 4                  # two images of 6 channels
+    text = make_nets.layer("data", "Input", [], ["features"],
+                           f"input_param {{ shape {{ {' '.join(f'dim: {n}' for n in shape)} }} }}")
+    net = made(tmp_path / "net.prototxt", text + make_nets.head(3, image))
+    (W, w), (V, v) = ([blob.data for blob in net.params[name]] for name in ("fc8_cell", "fc8_image"))
+    assert W.std() > 0 and (V.std() > 0) == image
+    w[...], v[...] = (1, 2, 3), (10, 20, 30) if image else 0
+    x = np.random.default_rng(0).normal(size=shape)
+    net.blobs["features"].data[...] = x
+    scores = net.forward()["fc8"]
+    cells = np.einsum("lc,ncyx->nlyx", W[..., 0, 0], x) + w[:, None, None]
+    context = x.mean(axis=(2, 3)) @ V[..., 0, 0].T + v
+    assert np.allclose(scores, cells + context[..., None, None], atol=1e-4)
+
+
+def test_features_are_roots_and_their_means_around(tmp_path):
+    """With zeros beyond the border, as in VGG-16's own layers."""
+    text = make_nets.layer("data", "Input", [], ["conv5_3"], "input_param { shape { dim: 1 dim: 2 dim: 12 dim: 11 } }")
+    net = made(tmp_path / "net.prototxt", text + make_nets.features())
+    x = np.random.default_rng(0).exponential(size=(2, 12, 11))
+    net.blobs["conv5_3"].data[0] = x
+    found = net.forward()["features"][0]
+    roots = np.sqrt(x + 0.01)
+    padded = np.pad(roots, ((0, 0), (4, 4), (4, 4)))
+    means = np.lib.stride_tricks.sliding_window_view(padded, (9, 9), axis=(1, 2)).mean(axis=(3, 4))
+    assert np.allclose(found, np.concatenate([roots, means]), atol=1e-5)
+
+
 def test_training_and_deploy_nets_have_the_same_layers():
     def shapes(name):
         return init_weights.convolutions(ROOT / "prototxt" / f"{name}.prototxt")
@@ -196,7 +226,7 @@ def test_solvers_run_as_typed(name):
     solver = read("solvers", name)
     assert not solver.HasField("solver_mode")                            # the CPU, unless -gpu
     assert (ROOT / solver.net).is_file()
-    assert solver.net == f"prototxt/{name}.prototxt"
+    assert solver.net == f"prototxt/{name.removesuffix('_paper')}.prototxt"
     assert solver.snapshot_prefix == f"snapshots/{name}"
     assert 0 < solver.snapshot <= solver.max_iter
     loss = layer(Path(solver.net).stem, "loss")
