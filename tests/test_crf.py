@@ -262,8 +262,7 @@ def test_a_wrong_file_is_named_at_the_end_and_the_rest_done(saved, tmp_path, cap
 
 @pytest.fixture
 def small_search(monkeypatch):
-    monkeypatch.setattr(tune_crf, "RANGES", {"bilateral_weight": range(5, 7), "bilateral_xy": range(5, 16, 5),
-                                             "bilateral_rgb": range(3, 6)})
+    monkeypatch.setattr(tune_crf, "STEPS", {"bilateral_weight": 1, "bilateral_xy": 5, "bilateral_rgb": 1})
     monkeypatch.setattr(tune_crf, "COARSE", {"bilateral_weight": (5,), "bilateral_xy": (5, 15), "bilateral_rgb": (3,)})
 
 
@@ -288,6 +287,22 @@ def test_the_search_ends_where_no_neighbour_is_better(saved, tmp_path, small_sea
         np.add.at(C, (truth[truth != 255], found[truth != 255]), 1)
     union = C.sum(axis=0) + C.sum(axis=1) - C.diagonal()
     assert miou[best] == pytest.approx(100 * (C.diagonal()[union > 0] / union[union > 0]).mean())
+
+
+def test_the_search_may_leave_the_coarse_grid(saved, tmp_path, monkeypatch):
+    """A hill with its top at weight 1, xy 10, rgb 2: no parameter can get lower than a step of the first two."""
+    tried = []
+
+    def score(search, presets, what):
+        for preset in presets:
+            tried.append(preset)
+            search.miou[preset] = 0 if preset is None else -sum(
+                abs(np.log(value / top)) for value, top in zip(preset[2:5], (10, 2, 1)))
+    monkeypatch.setattr(tune_crf.Search, "score", score)
+    out = tmp_path / "mine.json"
+    tune_crf.main(arguments(saved, out, "--masks", str(saved / "SegmentationClass"), "--count", "1"))
+    assert crf.load_preset(str(out))[2:5] == (10, 2, 1)
+    assert all(crf.check_preset(preset) for preset in tried if preset)
 
 
 def test_a_stopped_search_goes_on_and_a_foreign_file_is_kept(saved, tmp_path, small_search, monkeypatch):
