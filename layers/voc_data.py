@@ -23,6 +23,7 @@ import caffe
 import numpy as np
 from images import (
     BACKGROUND,
+    FEATURES,
     SUFFIXES,
     VOC_CLASSES,
     VOID,
@@ -343,8 +344,8 @@ class FeatureSamples(Samples):
             channels, *grid = features.shape
         except (OSError, ValueError, EOFError) as error:
             raise ImageError(f"{file}: is damaged: {error}; run tools/cache_features.py again") from None
-        if len(grid) != 2 or features.dtype != np.float16:
-            raise ImageError(f"{file}: holds {features.dtype} of shape {features.shape}; expected float16 of "
+        if len(grid) != 2 or channels != FEATURES or features.dtype != np.float16:
+            raise ImageError(f"{file}: holds {features.dtype} of shape {features.shape}; expected float16 of {FEATURES} "
                              "channels x rows x columns: run tools/cache_features.py again")
         if shapes:
             shape = one_shape(shapes)

@@ -174,14 +174,16 @@ def test_features_and_supervision_fit(tmp_path, net, crop, scale):
     features = tmp_path / "features"
     features.mkdir()
     (features / "index.json").write_text('{"size": 100}')
-    np.save(features / "2007_000000.npy", np.array(np.meshgrid(rows, columns, indexing="ij"), np.float16))
+    coded = np.zeros((FEATURES, rows.size, columns.size), np.float16)
+    coded[:2] = np.meshgrid(rows, columns, indexing="ij")
+    np.save(features / "2007_000000.npy", coded)
     data = net({"root": str(root), "split": "train", "features": str(features), "tops": ["features", *TOPS[1:]],
                 "crop": crop}, "FeatureDataLayer")
     flips = set()
     for _ in range(25):
         got = blobs(data)
         rows, columns = got["features"][0][:, 0].astype(int), got["features"][1][0].astype(int)
-        assert got["features"].shape == ((2, 5, 5) if crop else (2, 11, 14))
+        assert got["features"].shape == ((FEATURES, 5, 5) if crop else coded.shape)
         # the pixels between the first and the last cell, in the order shown; a cell's own is that after its edge
         flips.add(flipped := columns[0] > columns[-1])
         columns = columns - flipped
@@ -679,9 +681,10 @@ def test_features_of_any_folder_and_what_is_missing(voc, weights, tmp_path):
     assert sample["features"].shape == (FEATURES, 5, 7) and sample["tags"].tolist() == [1, 1, 1] and not skipped
     assert sample["labels"].shape == (1, 5, 7) and (sample["labels"] == VOID).all()
 
-    np.save(out / "one.npy", np.zeros((5, 6), np.float16))
-    with pytest.raises(ImageError, match="one.npy: holds float16 of shape"):
-        samples[0]
+    for shape in ((5, 6), (512, 5, 7)):         # the second is what conv5_3 alone would be
+        np.save(out / "one.npy", np.zeros(shape, np.float16))
+        with pytest.raises(ImageError, match="one.npy: holds float16 of shape .*; expected float16 of 1024 channels"):
+            samples[0]
     (out / "one.npy").write_bytes(b"no array")
     with pytest.raises(ImageError, match="one.npy: is damaged"):
         samples[0]
