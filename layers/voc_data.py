@@ -345,8 +345,9 @@ class FeatureSamples(Samples):
         except (OSError, ValueError, EOFError) as error:
             raise ImageError(f"{file}: is damaged: {error}; run tools/cache_features.py again") from None
         if len(grid) != 2 or channels != FEATURES or features.dtype != np.float16:
-            raise ImageError(f"{file}: holds {features.dtype} of shape {features.shape}; expected float16 of {FEATURES} "
-                             "channels x rows x columns: run tools/cache_features.py again")
+            raise ImageError(f"{file}: holds {features.dtype} of shape {features.shape}; expected float16 of "
+                             f"{FEATURES} channels x rows x columns: remove {self.features} and run "
+                             "tools/cache_features.py again")
         if shapes:
             shape = one_shape(shapes)
             reduced = fit(*shape, self.size)

@@ -151,20 +151,20 @@ def features(bottom="conv5_3"):
     return text + layer("features", "Concat", ["root", "around"], ["features"])
 
 
-def head(labels=LABELS, image=True):
-    """A linear classifier of a cell's features and of the image's, their mean: fc8_i = W features_i + V image + bias.
+def head(labels=LABELS, cells_only=False):
+    """A linear classifier of a cell's features and of the image's, their mean: fc8_i = W features_i + V image + biases.
 
-    What an image is of says much about its cells. (Caffe repeats a vector over a map in its Bias layer alone, hence
-    the two convolutions.) Without `image`, V stays 0. No name is one that VGG-16's weights would fill.
+    What an image is of says much about its cells. The second convolution's scores are repeated over the map by adding
+    them as a bias; if `cells_only`, they stay 0. No name is one that VGG-16's weights would fill.
     """
     text = score("fc8_cell", "features", labels, top="fc8_cell")
     text += layer("image", "Pooling", ["features"], ["image"], "pooling_param { pool: AVE  global_pooling: true }")
-    if image:
-        text += score("fc8_image", "image", labels, top="fc8_image")
-    else:
+    if cells_only:
         text += conv("fc8_image", "image", labels, kernel=1, filler='type: "constant"', learns=False)
+    else:
+        text += score("fc8_image", "image", labels, top="fc8_image")
     text += layer("vector", "Reshape", ["fc8_image"], ["vector"], "reshape_param { shape { dim: 0  dim: -1 } }")
-    return text + layer("fc8", "Bias", ["fc8_cell", "vector"], ["fc8"], "bias_param { axis: 0 }")
+    return text + layer("scores", "Bias", ["fc8_cell", "vector"], ["fc8"], "bias_param { axis: 0 }")
 
 
 def demo_net(labels=DEMO_LABELS):
@@ -228,9 +228,8 @@ def loss(system, **settings):
 
 
 def trained_head(system, labels=LABELS, cells_only=False, **settings):
-    """The classifier on frozen features and its loss."""
-    image = not cells_only and system not in CELLS_ONLY
-    return head(labels, image) + loss(system, **{**FROZEN.get(system, {}), **settings})
+    """The classifier on features that are frozen, or nearly so, and its loss."""
+    return head(labels, cells_only or system in CELLS_ONLY) + loss(system, **{**FROZEN.get(system, {}), **settings})
 
 
 # Nets

@@ -155,6 +155,7 @@ def test_workers_end_with_the_tool(tmp_path, python_bin, number):
     workers = wait_for(lambda: [int(path.name) for path in (tmp_path / "begun").iterdir()], 2)
     tool.send_signal(number)
     tool.wait()
+    assert len(workers) == 2
     assert wait_for(lambda: [pid for pid in workers if alive(pid)], 0) == []
 
 

@@ -290,7 +290,7 @@ def test_the_search_ends_where_no_neighbour_is_better(saved, tmp_path, small_sea
 
 
 def test_the_search_may_leave_the_coarse_grid(saved, tmp_path, monkeypatch):
-    """A hill with its top at weight 1, xy 10, rgb 2: no parameter can get lower than a step of the first two."""
+    """A hill with its top at weight 1, xy 10, rgb 2: the first two are the smallest that there are."""
     tried = []
 
     def score(search, presets, what):

@@ -114,6 +114,44 @@ def test_a_run_is_trained_and_scored_once(here, monkeypatch, capfd):
     assert Path("docs/study.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_run_belongs_to_its_net_its_solver_and_its_crf(here, monkeypatch):
+    short = "tags", "--seeds", 1, "--set", "max_iter=2"
+    run(*short, "--crf", "authors")
+    place = Path("study/tags/1")
+    first, stamp = result(place), (place / "head_iter_2.caffemodel").stat().st_mtime_ns
+    assert first["crf"] == {"authors": study.PRESETS["authors"]._asdict()}
+
+    # 1. a preset of other values under the same name is scored again, of the same model
+    monkeypatch.setitem(study.PRESETS, "authors", study.PRESETS["authors"]._replace(bilateral_weight=1))
+    run(*short, "--crf", "authors")
+    second = result(place)
+    assert second["crf"]["authors"]["bilateral_weight"] == 1
+    assert second["iou"]["authors"] != first["iou"]["authors"] and second["iou"][""] == first["iou"][""]
+    assert (place / "head_iter_2.caffemodel").stat().st_mtime_ns == stamp
+
+    # 2. another net or solver is refused
+    for file in ("net.prototxt", "solver.prototxt"):
+        text = (place / file).read_text()
+        (place / file).write_text(text + "# of last year\n")
+        with pytest.raises(UserError, match=f"study/tags/1/{file}: is not what the repository has now; remove"):
+            run(*short)
+        (place / file).write_text(text)
+    run(*short)
+
+
+def test_rows_are_made_of_what_their_titles_say(here):
+    args = study.parse_args([])
+
+    def net(name):
+        return study.sources(study.ROWS[name], 1, Path("study/x/1"), args, "train")["net.prototxt"]
+    assert '"small_upper": 0.01' in net("size") and '"small_upper": 0.1,' in net("size_10")
+    assert all('"small_upper": 0.01' in net(name) for name in study.ROWS if name.startswith("bounds"))
+    learns_from_the_image = {name for name in study.SYSTEMS if "lr_mult: 0" not in net(name)}
+    assert learns_from_the_image == {*study.SYSTEMS} - {"mil_fcn", "em_adapt", "tags_cells"}
+    assert "masks.txt" in net("semi_5") and "masks.txt" not in net("tags")
+    assert '"fg_lower": 0.2' in net("bounds_0.2_0.2_0.7")
+
+
 def test_settings_are_chosen_without_a_look_at_val(here, drawn, monkeypatch):
     """Nothing of val's images is there, and all the same the run ends."""
     val, names = split("val"), split("train")

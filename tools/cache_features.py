@@ -168,7 +168,7 @@ def compute(net, files, args):
         net.blobs["data"].data[0] = to_blob(rgb)
         value = net.forward()[net.outputs[0]][0].astype(np.float16)
         if not np.isfinite(value).all():
-            return id, ImageError(f"{file}: its features exceed the range of float16; are these VGG-16's weights?"), 0
+            return id, ImageError(f"{file}: its features are not finite; are these VGG-16's weights?"), 0
         return id, value, time.time() - begin
 
     broken = {}
@@ -177,7 +177,7 @@ def compute(net, files, args):
         if jobs == 1:
             results = map(features, files.items())
         else:       # forked, so that they share the weights
-            pool = stack.enter_context(multiprocessing.get_context("fork").Pool(jobs, adopt, [features]))
+            pool = stack.enter_context(multiprocessing.get_context("fork").Pool(jobs, adopt, [features, os.getpid()]))
             results = pool.imap_unordered(call, files.items())
         bar = stack.enter_context(tqdm(total=len(files), unit="image", smoothing=0.02))
         for id, value, seconds in results:
@@ -195,11 +195,11 @@ def compute(net, files, args):
     return broken
 
 
-def adopt(function):
+def adopt(function, parent):
     """Make a forked worker call this function."""
     global work
     work = function
-    cli.become_worker()
+    cli.become_worker(parent)
 
 
 def call(item):

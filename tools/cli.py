@@ -110,7 +110,7 @@ def spread(function, tasks, jobs):
             yield function(*task)
         return
     # spawn: the workers hold neither Caffe nor its threads
-    pool = futures.ProcessPoolExecutor(jobs, get_context("spawn"), become_worker)
+    pool = futures.ProcessPoolExecutor(jobs, get_context("spawn"), become_worker, [os.getpid()])
     running = set()
     try:
         for task in tasks:
@@ -126,10 +126,12 @@ def spread(function, tasks, jobs):
         pool.shutdown(cancel_futures=True)
 
 
-def become_worker():
+def become_worker(parent):
     """^C is for the parent, which then ends its workers; and they end with it, whatever ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
+    if os.getppid() != parent:              # it has ended before
+        os._exit(1)
 
 
 def end_with_parent():

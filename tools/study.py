@@ -85,7 +85,7 @@ def main(argv=None):
         tasks = [(name, seed, args.folder / name / str(seed), args, train, val)
                  for seed in range(1, 1 + (args.seeds or 3)) for name in args.rows
                  if seed <= (args.seeds or ROWS[name].seeds)]
-        tasks = [task for task in tasks if missing(*task[:4])]
+        tasks = [task for task in tasks if missing(*task[:5])]
         os.environ["OPENBLAS_NUM_THREADS"] = "1"            # a run a core; read when Caffe is loaded
         with tqdm(total=len(tasks), unit="run") as bar:
             for line in cli.spread(run, tasks, args.jobs):
@@ -139,14 +139,20 @@ def hold_out(root):
 
 # --- a run ---------------------------------------------------------------------------------------------------
 
-def missing(name, seed, place, args):
+def missing(name, seed, place, args, train):
     """What of a run is still to be scored: "" for the net's own labels, "ilp", and names of CRF presets."""
     row, done = ROWS[name], read_result(place / "score.json") or {"iou": {}, "set": args.set}
     kinds = ["", *["ilp"] * row.ilp, *(args.crf if seed <= row.crf else [])]
     if done["set"] != args.set:
         raise UserError(f"{place / 'score.json'}: is of a run with --set {' --set '.join(done['set']) or 'nothing'}; "
                         "choose another --folder")
-    return [kind for kind in kinds if kind not in done["iou"]]
+    for file, text in sources(row, seed, place, args, train).items():
+        if (place / file).exists() and (place / file).read_text() != text:
+            raise UserError(f"{place / file}: is not what the repository has now; remove {place} and all that was "
+                            "made with it, or choose another --folder")
+    presets = done.get("crf", {})
+    return [kind for kind in kinds if kind not in done["iou"]
+            or kind in args.crf and presets.get(kind) != args.crf[kind]._asdict()]
 
 
 def read_result(path):
@@ -163,30 +169,38 @@ def read_result(path):
 def run(name, seed, place, args, train, val):
     """Train and score, what of it is not done; one line on it."""
     row, place, began = ROWS[name], place.resolve(), time.monotonic()
-    kinds, stored = missing(name, seed, place, args), place / "score.json"
+    kinds, stored = missing(name, seed, place, args, train), place / "score.json"
     place.mkdir(parents=True, exist_ok=True)
     result = read_result(stored) or {"row": name, "seed": seed, "set": args.set, "iou": {}}
     model = train_net(row, seed, place, args, train)
     result.setdefault("seconds", round(time.monotonic() - began))
     result["iou"].update(score_net(kinds, place, model, args, val))
+    result.setdefault("crf", {}).update({kind: args.crf[kind]._asdict() for kind in kinds if kind in args.crf})
     with cli.whole_file(stored) as part:
         part.write_text(json.dumps(result))
     figures = ", ".join(f"{miou(iou):.1f} {kind}".strip() for kind, iou in result["iou"].items())
     return f"{name} {seed}: mIoU {figures}; {result['seconds']} s to train, {time.monotonic() - began:.0f} in all"
 
 
+def sources(row, seed, place, args, train):
+    """What a run is made of: {name of a file in its folder: text}."""
+    data = {**make_nets.CACHED, "root": str(args.root), "features": str(args.features), "split": train, "seed": seed,
+            "supervised": str(place.resolve() / "masks.txt")}
+    net = make_nets.images(row.system, data) + make_nets.trained_head(row.system, cells_only=row.cells, **row.loss)
+    solver = ROOT / f"solvers/head_{row.solver or row.system}.prototxt"
+    return {"net.prototxt": net, "solver.prototxt": solver.read_text()}
+
+
 def train_net(row, seed, place, args, train):
     """The trained model's path."""
-    data = {**make_nets.CACHED, "root": str(args.root), "features": str(args.features), "split": train, "seed": seed}
     if row.supervised:
         names = read_list(args.root, train)
         kept = random.Random(seed).sample(names, round(len(names) * row.supervised / 100))
         (place / "masks.txt").write_text("\n".join(kept) + "\n")
-        data["supervised"] = str(place / "masks.txt")
-    net = make_nets.images(row.system, data) + make_nets.trained_head(row.system, cells_only=row.cells, **row.loss)
-    (place / "net.prototxt").write_text(net)
+    for file, text in sources(row, seed, place, args, train).items():
+        (place / file).write_text(text)
     changes = [f"net={place / 'net.prototxt'}", f"snapshot_prefix={place / 'head'}", f"random_seed={seed}", *args.set]
-    command = [sys.executable, ROOT / "tools/train.py", ROOT / f"solvers/head_{row.solver or row.system}.prototxt",
+    command = [sys.executable, ROOT / "tools/train.py", place / "solver.prototxt",
                *(word for change in changes for word in ("--set", change))]
     with open(place / "train.log", "a") as log:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=cli.end_with_parent)
@@ -212,6 +226,9 @@ def score_net(kinds, place, model, args, val):
             features = np.load(file)
         except (ValueError, EOFError) as e:
             raise UserError(f"{file}: is damaged: {e}; run tools/cache_features.py again") from None
+        if features.shape[0] != FEATURES:
+            raise UserError(f"{file}: has {features.shape[0]} channels, need {FEATURES}; remove {args.features} and "
+                            "run tools/cache_features.py again")
         net.blobs["features"].reshape(1, *features.shape)
         net.blobs["features"].data[0] = features
         net.forward()

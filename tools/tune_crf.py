@@ -48,7 +48,8 @@ def main(argv=None):
             break
     search.save(done=True)
 
-    names = {None: "no CRF", **{preset: name for name, preset in PRESETS.items()}, best: f"{args.out}, the best found"}
+    names = {None: "no CRF", **{preset: name for name, preset in PRESETS.items()}}
+    names[best] = f"{args.out}, the best found" + (f": {names[best]}" if best in names else "")
     for preset, name in names.items():
         print(f"{search.miou[preset]:6.2f}  {name}")
     print(f"mIoU on {len(images)} images; use it: tools/infer.py --crf {args.out} ...")
@@ -112,7 +113,7 @@ class Search:
         print(f"{self.path}: {len(self.miou)} presets were scored before")
 
     def best(self):
-        """The best preset of the search; named ones that differ in more than the search may do not compete."""
+        """The best preset of the search; named ones with another gaussian kernel or fewer iterations do not compete."""
         tried = [preset for preset in self.miou if preset and preset._replace(**dict.fromkeys(STEPS)) == START]
         return max(tried, key=self.miou.get)
 
