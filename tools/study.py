@@ -146,7 +146,7 @@ def missing(name, seed, place, args, train):
     if done["set"] != args.set:
         raise UserError(f"{place / 'score.json'}: is of a run with --set {' --set '.join(done['set']) or 'nothing'}; "
                         "choose another --folder")
-    for file, text in sources(row, seed, place, args, train).items():
+    for file, text in sources(row, seed, place, args, train).items() if any(place.glob("head_iter_*")) else ():
         if (place / file).exists() and (place / file).read_text() != text:
             raise UserError(f"{place / file}: is not what the repository has now; remove {place} and all that was "
                             "made with it, or choose another --folder")
