@@ -299,3 +299,12 @@ def test_the_documented_tables_are_those_of_the_stored_runs(root):
     assert {r["row"] for r in results} >= set(study.SYSTEMS)
     for title, table in study.tables(results).items():
         assert table in text, title
+
+
+def test_the_readmes_results_are_those_of_the_stored_runs(root):
+    results = json.loads((root / "docs/study.json").read_text())
+    rows = cells((root / "README.md").read_text().split("\n## Results\n")[1].split("\n## ")[0])
+    assert len(rows) >= 5
+    for title, (plain, crf, *_) in rows.items():
+        name, = (name for name in study.SYSTEMS if study.ROWS[name].title == title)
+        assert [plain, crf] == [study.said(study.mious(results, name, kind)) or "" for kind in ("", "heads")], title
