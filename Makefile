@@ -6,7 +6,7 @@ RUNTIME := .caffe/current/complete
 PYTHON  := .caffe/bin/python
 SUFFIX  := $(if $(CAFFE_PYTHON),$(shell $(CAFFE_PYTHON) -c "from sysconfig import *; print(get_config_var('EXT_SUFFIX'))" \
              2> /dev/null),.cpython-39-x86_64-linux-gnu.so)
-DUAL    := cython/dual$(SUFFIX)
+DUAL    := ccnn/dual$(SUFFIX)
 
 export CAFFE_PYTHON CAFFE
 
@@ -19,22 +19,22 @@ all: $(DUAL)  ## Caffe in .caffe/ and the compiled solver; what you get without 
 $(RUNTIME): FORCE
 	@tools/get_caffe.sh
 
-$(DUAL): $(RUNTIME) cython/dual.pyx cython/setup.py
-	$(PYTHON) cython/setup.py -q build_ext --inplace --force
+$(DUAL): $(RUNTIME) setup.py $(wildcard cython/*.pyx cython/*.pxd cython/*.h)
+	$(PYTHON) setup.py -q build_ext --inplace --force
 
 test: $(DUAL)  ## every test; needs no GPU and no dataset
 	OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest -q -n 2 --dist loadfile
 
-demo: $(DUAL)  ## train and compare on drawn images: demo/index.html
-	$(PYTHON) tools/demo.py
+demo: $(DUAL)  ## train and compare on drawn images: output/demo/index.html
+	$(PYTHON) demo/demo.py
 
 bench: $(DUAL)  ## time the solver, the training and the inference
-	$(PYTHON) tools/bench_solver.py
-	$(PYTHON) tools/bench_training.py
-	$(PYTHON) tools/bench_inference.py
+	$(PYTHON) bench/bench_solver.py
+	$(PYTHON) bench/bench_training.py
+	$(PYTHON) bench/bench_inference.py
 
 clean:  ## remove the compiled solver and the demo; .caffe/, data/ and snapshots/ stay
-	rm -rf cython/build cython/dual.c cython/*.so demo .pytest_cache .hypothesis .ruff_cache
+	rm -rf build cython/*.c ccnn/*.so output/demo .pytest_cache .hypothesis .ruff_cache
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile | expand -t 14

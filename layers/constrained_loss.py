@@ -15,18 +15,13 @@ import sys
 import time
 
 import caffe
-import dual
 import numpy as np
-from constraints import (
-    BACKGROUND,
-    Constraints,
-    box_constraints,
-    mask_constraints,
-    size_constraints,
-    tag_constraints,
-)
-from images import InputError, Reporting
+from reporting import Reporting
 
+import ccnn
+from ccnn.constraints import Constraints, box_constraints, mask_constraints, size_constraints, tag_constraints
+from ccnn.errors import UserError
+from ccnn.labels import BACKGROUND
 
 LARGEST = float(np.finfo(np.float32).max)       # that a blob holds
 
@@ -40,7 +35,7 @@ class LossLayer(Reporting, caffe.Layer):
 
     A subclass has `defaults`, its settings in param_str, and image_loss(k, f, diff, bottom): the loss of
     image k with scores f (L x n), which fills diff (L x n) with its gradient. What cannot be trained on
-    (a wrong setting, NaN scores) raises InputError: `caffe train` prints its line and ends, and the
+    (a wrong setting, NaN scores) raises UserError: `caffe train` prints its line and ends, and the
     snapshots written before stay as they are.
     """
 
@@ -118,7 +113,7 @@ class LossLayer(Reporting, caffe.Layer):
         for k in range(images):
             try:
                 loss = self.image_loss(k, f[k], diff[k], bottom)
-            except InputError:
+            except UserError:
                 raise
             except ValueError as error:                 # what solver and constraints refuse
                 self.fail(f"{error} ({self.where(k)})")
@@ -151,7 +146,7 @@ class LossLayer(Reporting, caffe.Layer):
         return f"forward pass {self.forwards} of this run, image {k} of the batch"
 
     def fail(self, problem):
-        raise InputError(f"{type(self).__name__}: {problem}")
+        raise UserError(f"{type(self).__name__}: {problem}")
 
 
 def flags(name, values):
@@ -169,7 +164,6 @@ def finite(f):
     if bad:
         raise ValueError(f"scores hold {bad} NaN or infinite values")
     return f
-
 
 SUPERVISION = {     # constraint function, the bottoms it reads, a call that tries its keyword arguments
     "tags": (tag_constraints, ("tags",), ([1, 1],)),
@@ -193,7 +187,7 @@ class ConstrainedLossLayer(LossLayer):
                gap (inf where the constraints contradict each other), its iterations, its seconds
 
     param_str  JSON: supervision, normalize, hardness (p is nearest to softmax(hardness * f)), method and tol
-               of dual.maximize, mask_share, and the keyword arguments of the constraint function:
+               of ccnn.maximize, mask_share, and the keyword arguments of the constraint function:
                tag_constraints, size_constraints or box_constraints; "inf" is the price of a hard row
 
     The gradient is q - p per pixel: at hardness 1 that of the optimal value KL + beta' xi, else that of KL with p
@@ -231,7 +225,7 @@ class ConstrainedLossLayer(LossLayer):
         self.from_bits = functools.lru_cache(maxsize=1000)(self.from_bits)      # images repeat them
         self.counts = {"infeasible": 0, "stalled": 0}
         try:
-            dual.maximize(np.zeros((2, 2), np.float32), self.constraints(*trial, **self.bounds), **self.solver)
+            ccnn.maximize(np.zeros((2, 2), np.float32), self.constraints(*trial, **self.bounds), **self.solver)
         except (TypeError, ValueError) as error:
             self.fail(error)
 
@@ -267,13 +261,13 @@ class ConstrainedLossLayer(LossLayer):
     def image_loss(self, k, f, diff, bottom):
         c = self.image_constraints(k, bottom)
         start = time.perf_counter()
-        s = dual.maximize(f, c, **self.solver, diff=diff)
+        s = ccnn.maximize(f, c, **self.solver, diff=diff)
         gap, iterations = s.gap, s.iterations
         if s.status != "optimal":
             self.report(s.status, k)
         if s.status == "infeasible":
             gap = np.inf
-            s = dual.maximize(f, without_rows(c), **self.solver, diff=diff)
+            s = ccnn.maximize(f, without_rows(c), **self.solver, diff=diff)
         seconds = time.perf_counter() - start
         if self.diagnostics is not None:
             q = s.p + diff * f.shape[1]

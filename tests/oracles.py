@@ -15,7 +15,7 @@ from scipy.special import logsumexp, xlogy
 
 
 class Problem:
-    """f, c as dual.maximize takes them; M, b, beta, allowed (L x n) as the formulas above."""
+    """f, c as ccnn.maximize takes them; M, b, beta, allowed (L x n) as the formulas above."""
 
     def __init__(self, f, c, hardness=1.0):
         self.L, self.n = f.shape

@@ -8,11 +8,15 @@ import textwrap
 import time
 from pathlib import Path
 
-import cli
 import numpy as np
 import pytest
-from images import ImageError
 from tiny_net import make_net
+
+import ccnn.net
+from ccnn import command, errors, files, workers
+from ccnn.errors import ImageError
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +27,7 @@ def tiny(tmp_path_factory):
 # --- run ---------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("error, status, text", [
-    (cli.UserError("a.txt: is\n  wrong"), 2, "a.txt: is wrong"),
+    (errors.UserError("a.txt: is\n  wrong"), 2, "a.txt: is wrong"),
     (ImageError("a.jpg: is damaged"), 2, "a.jpg: is damaged"),
     (FileNotFoundError(2, "No such file or directory", "b.txt"), 2, "b.txt: No such file or directory"),
     (OSError("disk on fire"), 2, "disk on fire"),
@@ -37,38 +41,45 @@ def test_an_error_is_one_line(error, status, text, capsys, monkeypatch):
         raise error
     monkeypatch.setattr(sys, "argv", ["somewhere/infer.py"])
     with pytest.raises(SystemExit) as exit:
-        cli.run(main)
+        command.run(main)
     assert exit.value.code == status
     assert capsys.readouterr().err == f"infer.py: error: {text}\n"
 
 
-TOOLS = [path for path in sorted(Path(cli.__file__).parent.glob("*.py")) if "__main__" in path.read_text()]
+TOOLS = [path for path in sorted((ROOT / "tools").glob("*.py")) if "__main__" in path.read_text()]
 
 
 @pytest.mark.parametrize("tool", [path for path in TOOLS if path.name != "cli.py"], ids=lambda path: path.stem)
 def test_a_python_without_the_packages_is_an_error_in_one_line(tool, python_bin):
-    """As if .caffe/activate had been forgotten: -E ignores PYTHONPATH, -S the installed packages."""
-    done = subprocess.run([python_bin, "-E", "-S", tool, "--help"], capture_output=True, text=True)
+    """-E ignores PYTHONPATH, -S the installed packages; CCNN_ACTIVATED: the private runtime has been tried."""
+    done = subprocess.run([python_bin, "-E", "-S", tool, "--help"], capture_output=True, text=True,
+                          env={**os.environ, "CCNN_ACTIVATED": "1"})
     assert (done.returncode, done.stdout) == (2, "")
-    assert re.fullmatch(rf"{tool.name}: error: No module named .*; run `source .caffe/activate` first\n", done.stderr)
+    assert re.fullmatch(rf"{tool.name}: error: No module named .*; run `make` first\n", done.stderr)
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.stem)
+def test_without_activate_a_tool_goes_on_in_the_private_runtime(tool, python_bin, tmp_path):
+    done = subprocess.run([python_bin, "-E", "-S", tool, "--help"], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "") and f"tools/{tool.name}" in done.stdout
 
 
 @pytest.mark.parametrize("returned", [None, 0, 1])
 def test_the_status_is_what_main_returns(returned):
     with pytest.raises(SystemExit) as exit:
-        cli.run(lambda: returned)
+        command.run(lambda: returned)
     assert exit.value.code == returned
 
 
 def test_a_bug_keeps_its_traceback():
     with pytest.raises(ZeroDivisionError):
-        cli.run(lambda: 1 / 0)
+        command.run(lambda: 1 / 0)
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "two", ""])
 def test_a_count_is_at_least_one(text, capsys):
-    parser = cli.parser("doc")
-    parser.add_argument("--jobs", type=cli.count)
+    parser = command.parser("doc")
+    parser.add_argument("--jobs", type=command.count)
     assert parser.parse_args(["--jobs", "3"]).jobs == 3
     with pytest.raises(SystemExit):
         parser.parse_args(["--jobs", text])
@@ -79,18 +90,18 @@ def test_a_count_is_at_least_one(text, capsys):
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path):
     target = tmp_path / "new/folder/a.png"
-    with cli.whole_file(target) as part:
+    with files.whole_file(target) as part:
         part.write_text("half")
         assert not target.exists() and part.suffix == ".png" and part.parent == target.parent
         part.write_text("whole")
     assert target.read_text() == "whole"
 
     os.link(target, tmp_path / "reader")                # somebody who has it open: replaced, not written into
-    with cli.whole_file(target) as part:
+    with files.whole_file(target) as part:
         part.write_text("new")
     assert (tmp_path / "reader").read_text() == "whole" and target.read_text() == "new"
 
-    with pytest.raises(RuntimeError), cli.whole_file(target) as part:
+    with pytest.raises(RuntimeError), files.whole_file(target) as part:
         part.write_text("broken")
         raise RuntimeError
     assert target.read_text() == "new"
@@ -98,7 +109,7 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path):
 
 
 def test_a_file_that_was_never_begun_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError), cli.whole_file(tmp_path / "a.png"):
+    with pytest.raises(FileNotFoundError), files.whole_file(tmp_path / "a.png"):
         pass
 
 
@@ -121,7 +132,7 @@ def test_spread_calls_the_function_once_for_each_task(jobs):
             asked.append(x)
             yield (x,)
     results, ahead = [], 0
-    for pid, y in cli.spread(square, tasks(), jobs):
+    for pid, y in workers.in_processes(square, tasks(), jobs):
         results.append(y)
         ahead = max(ahead, len(asked) - len(results))
         assert (pid == os.getpid()) == (jobs == 1)
@@ -130,8 +141,8 @@ def test_spread_calls_the_function_once_for_each_task(jobs):
 
 
 def test_a_worker_that_dies_is_an_error_not_a_hang():
-    with pytest.raises(cli.UserError, match="fewer --jobs"):
-        list(cli.spread(die, [(1,)], 2))
+    with pytest.raises(errors.UserError, match="fewer --jobs"):
+        list(workers.in_processes(die, [(1,)], 2))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -140,14 +151,14 @@ def test_workers_end_with_the_tool(tmp_path, python_bin, number):
     (tmp_path / "slow.py").write_text(textwrap.dedent("""
         import os, time
         from pathlib import Path
-        import cli
+        from ccnn import workers
 
         def work(folder):
             Path(folder, str(os.getpid())).touch()
             time.sleep(60)
 
         if __name__ == "__main__":
-            list(cli.spread(work, [(os.path.dirname(__file__) + "/begun",)] * 2, 2))
+            list(workers.in_processes(work, [(os.path.dirname(__file__) + "/begun",)] * 2, 2))
     """))
     (tmp_path / "begun").mkdir()
     tool = subprocess.Popen([python_bin, tmp_path / "slow.py"],
@@ -177,7 +188,7 @@ def alive(pid):
 # --- Caffe -------------------------------------------------------------------------------------------------
 
 def test_a_net_is_loaded_with_its_weights(tiny):
-    net = cli.load_net(*tiny, shape=(1, 3, 9, 17))
+    net = ccnn.net.load_net(*tiny, shape=(1, 3, 9, 17))
     net.blobs["data"].reshape(1, 3, 9, 17)
     net.blobs["data"].data[...] = 0
     scores = net.forward()["fc8"]
@@ -186,14 +197,14 @@ def test_a_net_is_loaded_with_its_weights(tiny):
 
 
 def no_gpu():
-    return cli.rehearse(lambda: cli.load_caffe().set_device(0))
+    return ccnn.net.rehearse(lambda: ccnn.net.load_caffe().set_device(0))
 
 
 def test_no_gpu_is_a_user_error():
     if no_gpu() is None:
         pytest.skip("there is a GPU")
-    with pytest.raises(cli.UserError, match="--gpu 0: .*leave --gpu out"):
-        cli.load_caffe(gpu=0)
+    with pytest.raises(errors.UserError, match="--gpu 0: .*leave --gpu out"):
+        ccnn.net.load_caffe(gpu=0)
 
 
 def edit(path, tmp_path, old, new):
@@ -216,8 +227,8 @@ def edit(path, tmp_path, old, new):
 ])
 def test_a_wrong_prototxt_is_a_user_error(tiny, tmp_path, old, new, complaint):
     prototxt = edit(tiny[0], tmp_path, old, new)
-    with pytest.raises(cli.UserError, match=complaint) as error:
-        cli.load_net(prototxt, tiny[1])
+    with pytest.raises(errors.UserError, match=complaint) as error:
+        ccnn.net.load_net(prototxt, tiny[1])
     assert str(prototxt) in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -227,16 +238,16 @@ def test_a_net_for_one_size_only_is_a_user_error(tiny, tmp_path):
     prototxt.write_text(prototxt.read_text() + textwrap.dedent("""
         layer { name: "bad" type: "Reshape" bottom: "fc8" top: "bad" reshape_param { shape { dim: 5 dim: 105 } } }
     """))
-    cli.load_net(prototxt, tiny[1])
-    with pytest.raises(cli.UserError, match=str(prototxt)):
-        cli.load_net(prototxt, tiny[1], shape=(1, 3, 65, 97))
+    ccnn.net.load_net(prototxt, tiny[1])
+    with pytest.raises(errors.UserError, match=str(prototxt)):
+        ccnn.net.load_net(prototxt, tiny[1], shape=(1, 3, 65, 97))
 
 
 def test_a_training_net_is_a_user_error(tiny, tmp_path):
     prototxt = edit(tiny[0], tmp_path, 'type: "Input"  top: "data"  input_param',
                     'type: "DummyData"  top: "data"  dummy_data_param')
-    with pytest.raises(cli.UserError, match="no input blob `data`"):
-        cli.load_net(prototxt, tiny[1], shape=(1, 3, 65, 97))
+    with pytest.raises(errors.UserError, match="no input blob `data`"):
+        ccnn.net.load_net(prototxt, tiny[1], shape=(1, 3, 65, 97))
 
 
 def test_bilinear_upsampling_needs_no_weights(tiny, tmp_path):
@@ -245,10 +256,10 @@ def test_bilinear_upsampling_needs_no_weights(tiny, tmp_path):
          'num_output: 21 group: 21 kernel_size: 4 stride: 2 bias_term: false weight_filler {{ type: "{}" }} }} }}\n'
     plain = prototxt.read_text()
     prototxt.write_text(plain + up.format("bilinear"))
-    assert cli.load_net(prototxt, tiny[1]).params["up"][0].data.any()
+    assert ccnn.net.load_net(prototxt, tiny[1]).params["up"][0].data.any()
     prototxt.write_text(plain + up.format("gaussian"))
-    with pytest.raises(cli.UserError, match="no weights for up"):
-        cli.load_net(prototxt, tiny[1])
+    with pytest.raises(errors.UserError, match="no weights for up"):
+        ccnn.net.load_net(prototxt, tiny[1])
 
 
 @pytest.mark.parametrize("damage, complaint", [
@@ -259,28 +270,28 @@ def test_bilinear_upsampling_needs_no_weights(tiny, tmp_path):
 def test_damaged_weights_are_a_user_error(tiny, tmp_path, damage, complaint):
     weights = tmp_path / "damaged.caffemodel"
     weights.write_bytes(damage(tiny[1].read_bytes()))
-    with pytest.raises(cli.UserError, match=complaint) as error:
-        cli.load_net(tiny[0], weights)
+    with pytest.raises(errors.UserError, match=complaint) as error:
+        ccnn.net.load_net(tiny[0], weights)
     assert str(weights) in str(error.value)
 
 
 def test_nan_weights_are_a_user_error(tiny, tmp_path):
-    net = cli.load_net(*tiny)
+    net = ccnn.net.load_net(*tiny)
     net.params["fc8"][1].data[3] = np.nan
     net.save(str(tmp_path / "nan.caffemodel"))
-    with pytest.raises(cli.UserError, match="fc8 hold NaN"):
-        cli.load_net(tiny[0], tmp_path / "nan.caffemodel")
+    with pytest.raises(errors.UserError, match="fc8 hold NaN"):
+        ccnn.net.load_net(tiny[0], tmp_path / "nan.caffemodel")
 
 
 def test_missing_files_are_named(tiny, tmp_path):
     with pytest.raises(FileNotFoundError, match="absent.prototxt"):
-        cli.load_net(tmp_path / "absent.prototxt", tiny[1])
+        ccnn.net.load_net(tmp_path / "absent.prototxt", tiny[1])
     with pytest.raises(FileNotFoundError, match="absent.caffemodel"):
-        cli.load_net(tiny[0], tmp_path / "absent.caffemodel")
+        ccnn.net.load_net(tiny[0], tmp_path / "absent.caffemodel")
 
 
 def test_a_rehearsal_reports_every_way_to_end():
-    assert cli.rehearse(lambda: None) is None
-    assert cli.rehearse(lambda: 1 / 0) == "division by zero"
-    assert cli.rehearse(lambda: os._exit(3)) is not None
-    assert "signal 9" in cli.rehearse(lambda: os.kill(os.getpid(), 9))
+    assert ccnn.net.rehearse(lambda: None) is None
+    assert ccnn.net.rehearse(lambda: 1 / 0) == "division by zero"
+    assert ccnn.net.rehearse(lambda: os._exit(3)) is not None
+    assert "signal 9" in ccnn.net.rehearse(lambda: os.kill(os.getpid(), 9))

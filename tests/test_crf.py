@@ -1,15 +1,17 @@
 """tools/crf.py against all pairs of pixels, and its search for parameters."""
 import json
 
-import crf
+import crf as crf_tool
 import numpy as np
 import pytest
 import tune_crf
-from cli import UserError
 from PIL import Image
 from scipy.ndimage import gaussian_filter
 from scipy.special import softmax
 from tiny_voc import make_voc
+
+from ccnn import crf, grid
+from ccnn.errors import UserError
 
 GAUSSIAN = crf.Preset(gaussian_xy=4, gaussian_weight=3, bilateral_xy=10, bilateral_rgb=30, bilateral_weight=1e-3,
                       iterations=3)
@@ -174,28 +176,28 @@ def test_sampling_is_bilinear_and_repeats_the_border():
     rng = np.random.default_rng(0)
     values = rng.normal(size=(3, 4, 5)).astype(np.float32)
     y, x = np.array([-1, 0, 0.25, 2.5, 3, 9]), np.array([0, 1.75, 4.5])
-    got = crf.sample(values, y, x)
+    got = grid.sample(values, y, x)
     for i, v in enumerate(y.clip(0, 3)):
         for j, u in enumerate(x.clip(0, 4)):
             weights = np.maximum(0, 1 - abs(v - np.arange(4)))[:, None] * np.maximum(0, 1 - abs(u - np.arange(5)))
             assert np.allclose(got[:, i, j], (values * weights).sum(axis=(1, 2)), atol=1e-6)
-    assert np.array_equal(crf.sample(values, np.arange(4), np.arange(5)), values)
-    assert crf.sample(values[:, :1, :1], y, x).shape == (3, 6, 3)
+    assert np.array_equal(grid.sample(values, np.arange(4), np.arange(5)), values)
+    assert grid.sample(values[:, :1, :1], y, x).shape == (3, 6, 3)
 
 
 def test_positions_are_pixel_centres():
-    assert crf.positions(5, 5).tolist() == [0, 1, 2, 3, 4]
-    assert crf.positions(4, 2).tolist() == [-0.25, 0.25, 0.75, 1.25]
-    assert crf.positions(2, 4).tolist() == [0.5, 2.5]
+    assert grid.positions(5, 5).tolist() == [0, 1, 2, 3, 4]
+    assert grid.positions(4, 2).tolist() == [-0.25, 0.25, 0.75, 1.25]
+    assert grid.positions(2, 4).tolist() == [0.5, 2.5]
 
 
 @pytest.mark.parametrize("strip", [1, 21 * 50 * 7, 1 << 22])
 def test_strips_make_the_same_labels(strip, monkeypatch):
     values = np.random.default_rng(0).normal(size=(21, 9, 9)).astype(np.float32)
     y, x = np.linspace(0, 8, 40), np.linspace(0, 8, 50)
-    monkeypatch.setattr(crf, "STRIP", strip)
-    labels = crf.label_map(values, y, x)
-    assert labels.dtype == np.uint8 and np.array_equal(labels, crf.sample(values, y, x).argmax(axis=0))
+    monkeypatch.setattr(grid, "STRIP", strip)
+    labels = grid.label_map(values, y, x)
+    assert labels.dtype == np.uint8 and np.array_equal(labels, grid.sample(values, y, x).argmax(axis=0))
 
 
 # --- the command ---------------------------------------------------------------------------------------------
@@ -218,7 +220,7 @@ def arguments(root, out, *more):
 
 
 def test_the_command_writes_one_mask_per_file_and_resumes(saved, tmp_path, capsys):
-    assert crf.main(arguments(saved, tmp_path / "out")) == 0
+    assert crf_tool.main(arguments(saved, tmp_path / "out")) == 0
     for path in sorted((saved / "probabilities").iterdir()):
         with Image.open(tmp_path / f"out/{path.stem}.png") as image:
             assert image.mode == "P" and image.size == (48, 40) and image.getpalette()[3:6] == [128, 0, 0]
@@ -229,12 +231,12 @@ def test_the_command_writes_one_mask_per_file_and_resumes(saved, tmp_path, capsy
             assert (np.array(image) != p.argmax(axis=0)).any()          # the CRF did something
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
     capsys.readouterr()
-    assert crf.main(arguments(saved, tmp_path / "out")) == 0
+    assert crf_tool.main(arguments(saved, tmp_path / "out")) == 0
     assert "3 of 3 were finished before" in capsys.readouterr().out
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
     with pytest.raises(UserError, match="made otherwise.*--force"):
-        crf.main(arguments(saved, tmp_path / "out", "--preset", "tuned"))
-    assert crf.main(arguments(saved, tmp_path / "out", "--preset", "tuned", "--force")) == 0
+        crf_tool.main(arguments(saved, tmp_path / "out", "--preset", "tuned"))
+    assert crf_tool.main(arguments(saved, tmp_path / "out", "--preset", "tuned", "--force")) == 0
     assert "replacing 3 files" in capsys.readouterr().out
 
 
@@ -250,7 +252,7 @@ def test_the_command_writes_one_mask_per_file_and_resumes(saved, tmp_path, capsy
 def test_a_wrong_file_is_named_at_the_end_and_the_rest_done(saved, tmp_path, capsys, content, complaint):
     bad = tmp_path / "2007_000001.npz"
     bad.write_bytes(content) if isinstance(content, bytes) else np.savez(bad, **content)
-    status = crf.main([str(bad), str(saved / "probabilities/2007_000002.npz"), "--images", str(saved / "JPEGImages"),
+    status = crf_tool.main([str(bad), str(saved / "probabilities/2007_000002.npz"), "--images", str(saved / "JPEGImages"),
                        "--out", str(tmp_path / "out"), "--jobs", "1"])
     assert status == 1
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["2007_000002.png"]
@@ -279,7 +281,7 @@ def test_the_search_ends_where_no_neighbour_is_better(saved, tmp_path, small_sea
     assert f"{miou[best]:6.2f}  {out}" in capsys.readouterr().out
 
     # the number is the mIoU of what the command makes with that preset
-    crf.main(arguments(saved, tmp_path / "masks", "--preset", str(out)))
+    crf_tool.main(arguments(saved, tmp_path / "masks", "--preset", str(out)))
     C = np.zeros((21, 21), int)
     for stem in ("2007_000000", "2007_000001"):
         truth = np.array(Image.open(saved / f"SegmentationClass/{stem}.png"))

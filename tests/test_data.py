@@ -11,22 +11,16 @@ import cache_features
 import caffe
 import numpy as np
 import pytest
-from cli import UserError
-from images import (
-    FEATURES,
-    MEAN_BGR,
-    VOC_CLASSES,
-    VOID,
-    ImageError,
-    InputError,
-    palette,
-    read_image,
-    read_mask,
-    score_size,
-)
 from PIL import Image
 from tiny_voc import annotation, make_voc, save_mask
-from voc_data import FeatureSamples, Samples, read_ahead, widen
+from voc_data import read_ahead, widen
+
+from ccnn.errors import ImageError, UserError
+from ccnn.grid import score_size
+from ccnn.images import MEAN_BGR, read_image, read_mask
+from ccnn.labels import VOC_CLASSES, VOID, palette
+from ccnn.samples import FeatureSamples, Samples
+from ccnn.trunk import FEATURES
 
 TOPS = ["data", "tags", "sizes", "boxes", "labels"]
 
@@ -273,7 +267,7 @@ def test_a_resumed_run_sees_what_an_uninterrupted_one_sees(voc, net, monkeypatch
             got = blobs(data)
             assert all(np.array_equal(got[name], whole[t][name]) for name in TOPS)
     monkeypatch.setenv("CCNN_START_ITERATION", "-1")
-    with pytest.raises(InputError, match="CCNN_START_ITERATION .* got '-1'"):
+    with pytest.raises(UserError, match="CCNN_START_ITERATION .* got '-1'"):
         net(options)
 
 
@@ -355,7 +349,7 @@ def test_damaged_files_stop_or_are_skipped(voc, net, kind, capfd):
 def test_nothing_but_damaged_files(voc, net):
     for path in (voc / "JPEGImages").iterdir():
         path.write_bytes(b"")
-    with pytest.raises(InputError, match="every image of .*train.txt is damaged; the last: .* is empty"):
+    with pytest.raises(UserError, match="every image of .*train.txt is damaged; the last: .* is empty"):
         net(still(voc, damaged="skip"))
 
 
@@ -404,7 +398,7 @@ def test_lists_cannot_reach_outside_the_root(voc, net, line, tmp_path):
     Image.new("RGB", (64, 48)).save(tmp_path / "secret.jpg")
     (voc / "JPEGImages/link.jpg").symlink_to(tmp_path / "secret.jpg")
     (voc / "ImageSets/Segmentation/train.txt").write_text(f"2007_000000\n{line}\n")
-    with pytest.raises(InputError, match="line 2: .* reaches out of the data root|is a link out of the data root"):
+    with pytest.raises(UserError, match="line 2: .* reaches out of the data root|is a link out of the data root"):
         net(still(voc, tops=["data"]))
 
 
@@ -452,23 +446,23 @@ def test_folders_may_be_links_and_ids_may_have_folders_and_spaces(voc, net, tmp_
 def test_wrong_settings_are_named(voc, options, message):
     (voc / "ImageSets/Segmentation/empty.txt").write_text("\n")
     (voc / "ImageSets/Segmentation/gone.txt").write_text("gone with space\n")
-    with pytest.raises(InputError, match=message) as error:
+    with pytest.raises(UserError, match=message) as error:
         Samples(json.dumps({**still(voc), "tops": TOPS, **options}))
     assert "\n" not in str(error.value)
 
 
 def test_missing_masks_and_wrong_number_of_tops(voc, net):
-    with pytest.raises(InputError, match="param_str is not JSON"):
+    with pytest.raises(UserError, match="param_str is not JSON"):
         Samples("{root: 1}")
-    with pytest.raises(InputError, match="must be a JSON object"):
+    with pytest.raises(UserError, match="must be a JSON object"):
         Samples("[1]")
     for i in (2, 3):
         (voc / f"SegmentationClass/2007_{i:06d}.png").unlink()
-    with pytest.raises(InputError, match=r"2007_000002.png: no such mask \(and 1 more\)"):
+    with pytest.raises(UserError, match=r"2007_000002.png: no such mask \(and 1 more\)"):
         net(still(voc))
     data = net(still(voc, tags_from="annotations", tops=["data", "tags", "labels"], supervised=2))
     assert blobs(data)["tags"][1] == 1
-    with pytest.raises(InputError, match="needs 1 tops and no bottom; the layer has 5 and 0"):
+    with pytest.raises(UserError, match="needs 1 tops and no bottom; the layer has 5 and 0"):
         text = prototxt({}).replace("param_str: '{", "param_str: '" + json.dumps(still(voc))[:-1] + ", ")
         path = voc / "net.prototxt"
         path.write_text(text.replace(json.dumps(TOPS), '["data"]'))
@@ -507,7 +501,7 @@ def test_a_folder_of_images_and_a_csv_are_enough(tmp_path, net):
     ("four.jpg,cat\n", "four.jpg: no such image"),
 ])
 def test_wrong_tables_are_named(tmp_path, table, message):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(UserError, match=message):
         Samples(own_data(tmp_path / "own", table))
 
 
@@ -541,7 +535,7 @@ def test_readers_end_when_nobody_reads(voc):
     first.close()                       # the second reader holds the first one's pipe open
     assert [os.path.exists(f"/proc/{pid}") for pid in readers] == [False, True]
     os.kill(readers[1], signal.SIGKILL)
-    with pytest.raises(InputError, match="the process that reads the images was ended"):
+    with pytest.raises(UserError, match="the process that reads the images was ended"):
         for _ in range(99):
             next(second)
     assert not os.path.exists(f"/proc/{readers[1]}")
@@ -668,7 +662,7 @@ def test_cached_features_are_the_trunks(voc, weights, tmp_path, root, net, capsy
     other.unlink()
     with pytest.raises(UserError, match="GB needed, 0.00 GB free"):
         cache_features.main(arguments)
-    with pytest.raises(InputError, match="2007_000000.npy: no features of '2007_000000'; run tools/cache_features.py"):
+    with pytest.raises(UserError, match="2007_000000.npy: no features of '2007_000000'; run tools/cache_features.py"):
         FeatureSamples(still(voc, features=str(out)))
 
 
@@ -688,13 +682,13 @@ def test_features_of_any_folder_and_what_is_missing(voc, weights, tmp_path):
     (out / "one.npy").write_bytes(b"no array")
     with pytest.raises(ImageError, match="one.npy: is damaged"):
         samples[0]
-    with pytest.raises(InputError, match="nowhere/index.json: is missing or damaged; tools/cache_features.py"):
+    with pytest.raises(UserError, match="nowhere/index.json: is missing or damaged; tools/cache_features.py"):
         FeatureSamples(still(voc, features="nowhere"))
     for arguments, message in ((["--weights", "no.caffemodel"], "no.caffemodel: no such file; tools/init_weights.py"),
                                (["--weights", str(weights), "--size", "3"], "--size 3")):
         with pytest.raises(UserError, match=message):
             cache_features.main([str(voc), *arguments])
-    with pytest.raises(InputError, match="no such folder"):
+    with pytest.raises(UserError, match="no such folder"):
         cache_features.main([str(tmp_path / "no"), "--weights", str(weights), "--out", str(out)])
 
 

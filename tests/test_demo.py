@@ -5,15 +5,17 @@ import re
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
 
-import demo
 import demo_page
 import draw_demo
 import numpy as np
 import pytest
-from cli import UserError
-from images import read_classes, read_image, read_mask
 from PIL import Image
-from score import confusion, scored
+
+import demo
+from ccnn.errors import UserError
+from ccnn.images import read_image, read_mask
+from ccnn.labels import read_classes
+from ccnn.scores import confusion, scored
 
 LABELS = 1 + len(draw_demo.CLASSES)
 
@@ -229,8 +231,7 @@ def test_pictures_of_masks_have_the_labels_colours():
 
 
 def test_without_a_model_the_photographs_give_a_reason(tmp_path, monkeypatch):
-    import infer
-    monkeypatch.setattr(infer, "HEAD", demo.ROOT / "models/absent.caffemodel")
+    monkeypatch.setattr(demo, "HEAD", demo.ROOT / "models/absent.caffemodel")
     assert demo.photographs(tmp_path) == ([], "models/absent.caffemodel is not there")
 
 

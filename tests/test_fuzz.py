@@ -13,13 +13,15 @@ import sys
 import tarfile
 import time
 import traceback
+from pathlib import Path
 
-import cli
 import numpy as np
 import pytest
 from PIL import Image
 from tiny_net import make_net
 from tiny_voc import make_voc
+
+from ccnn import command, net, weights
 
 HANG = 120              # seconds, on a machine however busy
 IMAGE, MASK = "voc/JPEGImages/2007_000001.jpg", "voc/SegmentationClass/2007_000001.png"
@@ -111,8 +113,8 @@ def world(tmp_path_factory):
         f"I1116 12:00:{k:02}.000000  1234 solver.cpp:105] Iteration {k}, lr = 1e-06\n" for k in range(20)))
     status, _, said = run(root, "score", f"a=masks {VOC} --out results.json")
     assert status == 0, said
-    caffe = cli.load_caffe()
-    repository = os.path.dirname(os.path.dirname(cli.__file__))
+    caffe = net.load_caffe()
+    repository = str(Path(__file__).resolve().parents[1])
     caffe.Net(f"{repository}/prototxt/trunk.prototxt", caffe.TEST).save(str(root / "net/trunk.caffemodel"))
     return root
 
@@ -130,7 +132,7 @@ def run(folder, tool, arguments):
                 os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), fd)
             sys.stdin, sys.stdout, sys.stderr = open(os.devnull), open(1, "w"), open(2, "w")
             sys.argv = [f"tools/{tool}.py", *arguments.split()]
-            cli.run(module.main)
+            command.run(module.main)
         except SystemExit as e:
             status = e.code or 0
         except BaseException:
@@ -180,7 +182,7 @@ def check_files(folder):
         elif path.suffix == ".json":
             json.loads(path.read_text())
         elif path.suffix == ".caffemodel":
-            assert cli.stored_layers(path)
+            assert weights.stored_layers(path)
         elif path.suffix == ".tar":
             tarfile.open(path).getmembers()
 

@@ -13,12 +13,14 @@ from pathlib import Path
 import get_voc
 import numpy as np
 import pytest
-from cli import UserError
 from get_voc import Archive
-from images import palette, read_mask
 from PIL import Image
 from scipy.io import savemat
 from scipy.sparse import csc_matrix
+
+from ccnn.errors import UserError
+from ccnn.images import read_mask
+from ccnn.labels import palette
 
 TRAIN, VAL = ["2007_000032", "2007_000039", "2007_000063"], ["2007_000033", "2007_000042"]
 SBD = ["2007_000032", "2007_000033", "2008_000002", "2008_000003", "2011_003276"]   # the first two are VOC's too

@@ -4,15 +4,17 @@ import signal
 import subprocess
 import time
 
-import cli
-import crf
+import crf as crf_tool
 import infer
 import numpy as np
 import pytest
-from cli import UserError
-from images import VOC_CLASSES
 from PIL import Image
 from tiny_net import make_net
+
+import ccnn.net
+from ccnn import crf, grid, masks, overlay
+from ccnn.errors import UserError
+from ccnn.labels import VOC_CLASSES
 
 RAMP = (1 + np.arange(65) * 3).astype(np.uint8)     # red 1, 4, ..., 193; exceeds 128 from column 43 on
 
@@ -73,16 +75,16 @@ def test_masks_of_reduced_photographs_are_aligned(tiny, tmp_path, factor):
 
 
 def test_the_grid_is_read_from_the_net(root):
-    assert infer.score_grid(root / "prototxt/deploy_8s.prototxt") == (8, 0)
-    assert infer.score_grid(root / "prototxt/head_deploy.prototxt") == (8, -0.5)
-    assert infer.score_grid(root / "prototxt/deploy_32s.prototxt") == (32, 15.5)
+    assert ccnn.net.score_grid(root / "prototxt/deploy_8s.prototxt") == (8, 0)
+    assert ccnn.net.score_grid(root / "prototxt/head_deploy.prototxt") == (8, -0.5)
+    assert ccnn.net.score_grid(root / "prototxt/deploy_32s.prototxt") == (32, 15.5)
 
 
 def test_an_enlarging_net_is_refused(tmp_path):
     (tmp_path / "up.prototxt").write_text(
         'layer { name: "up" type: "Deconvolution" bottom: "a" top: "fc8" convolution_param { kernel_size: 4 } }')
     with pytest.raises(UserError, match="up .Deconvolution."):
-        infer.score_grid(tmp_path / "up.prototxt")
+        ccnn.net.score_grid(tmp_path / "up.prototxt")
 
 
 # --- photographs of every kind -------------------------------------------------------------------------------
@@ -130,7 +132,7 @@ def test_a_20_megapixel_photograph_within_stated_memory(tiny, tmp_path, root, py
         out = subprocess.run([python_bin, "-c", code, "--net", net, "--weights", weights,
                               "--out", tmp_path / photo.stem, "--jobs", "1", "--size", "321", photo],
                              capture_output=True, text=True, check=True,
-                             env={**os.environ, "PYTHONPATH": f"{root}/tools:{root}/layers:{root}/cython"}).stdout
+                             env={**os.environ, "PYTHONPATH": f"{root}/tools:{root}/layers:{root}/.caffe/packages"}).stdout
         used.append(int(out.split()[-1]) / 1e6)             # GB
     assert used[1] - used[0] < 0.4
     assert mask_of(tmp_path / "large/large.png").shape == (3649, 5200)
@@ -166,12 +168,12 @@ def test_probabilities_are_the_softmax_and_the_crf_continues_from_them(tmp_path)
     assert p[:3, 0, 8] == pytest.approx(weights / weights.sum(), abs=1e-3)
 
     run(tiny, tmp_path / "sharp", photo, "--crf", "tuned", "--probabilities")
-    crf.main([str(tmp_path / "plain/probabilities"), "--images", str(tmp_path / "photos"), "--preset", "tuned",
+    crf_tool.main([str(tmp_path / "plain/probabilities"), "--images", str(tmp_path / "photos"), "--preset", "tuned",
               "--out", str(tmp_path / "continued"), "--jobs", "1"])
     sharp = mask_of(tmp_path / "sharp/a.png")
     assert (sharp == mask_of(tmp_path / "continued/a.png")).mean() > 0.999
     assert (sharp != mask_of(tmp_path / "plain/a.png")).any()
-    assert crf.main([str(tmp_path / "sharp/probabilities"), "--images", str(tmp_path / "photos"), "--out",
+    assert crf_tool.main([str(tmp_path / "sharp/probabilities"), "--images", str(tmp_path / "photos"), "--out",
                      str(tmp_path / "twice"), "--jobs", "1"]) == 1       # the CRF is not applied twice
 
 
@@ -188,7 +190,7 @@ def test_overlays_have_colours_and_a_legend(tiny, tmp_path):
     assert (legend.min(axis=-1) > 240).mean() > 0.5                     # white paper,
     assert (abs(legend - [128, 0, 0]).max(axis=-1) < 20).sum() > 50     # the colour's square, and text
     assert (legend.max(axis=-1) < 60).sum() > 50
-    picture_ = infer.overlay(np.zeros((60, 40, 3), np.uint8), np.full((60, 40), 11, np.uint8), VOC_CLASSES)
+    picture_ = overlay.overlay(np.zeros((60, 40, 3), np.uint8), np.full((60, 40), 11, np.uint8), VOC_CLASSES)
     assert picture_.width > 40                              # a long name is not cut off
 
 
@@ -339,11 +341,11 @@ def test_the_model_tells_its_size_and_classes(tmp_path, capsys):
         run((net, weights), tmp_path / "out", photo)
     weights.with_suffix(".json").write_text('{"size": 40, "classes": ["background", "fish", "kite"]}')
     run((net, weights), tmp_path / "out", photo, "--tags", "kite")
-    assert crf.mask_settings(tmp_path / "out/a.png")["size"] == 40
+    assert masks.mask_settings(tmp_path / "out/a.png")["size"] == 40
     (tmp_path / "classes.txt").write_text("beetle\nsnail\n")
     run((net, weights), tmp_path / "out2", photo, "--tags", "beetle",
         "--classes", tmp_path / "classes.txt", "--size", 50)
-    assert crf.mask_settings(tmp_path / "out2/a.png")["size"] == 50
+    assert masks.mask_settings(tmp_path / "out2/a.png")["size"] == 50
     for wrong in ("{", "[]", '{"size": "big"}', '{"size": 0}', '{"classes": [1, 2]}', '{"classes": 5}', "3"):
         weights.with_suffix(".json").write_text(wrong)
         with pytest.raises(UserError, match="tiny.json: does not describe a model"):
@@ -358,7 +360,7 @@ def test_a_net_without_scores_is_refused(tiny, tmp_path):
 
 
 def test_infinite_scores_are_a_failure_not_a_mask(tiny, tmp_path, capsys):
-    net = cli.load_net(*tiny)
+    net = ccnn.net.load_net(*tiny)
     net.params["fc8"][0].data[...] = 3e38
     net.save(str(tmp_path / "huge.caffemodel"))
     assert run((tiny[0], tmp_path / "huge.caffemodel"), tmp_path / "out", save(tmp_path / "a.png")) == 1
@@ -367,14 +369,14 @@ def test_infinite_scores_are_a_failure_not_a_mask(tiny, tmp_path, capsys):
 
 
 def test_image_level_priors(tiny, tmp_path):
-    from baseline_losses import image_level_prior
+    from ccnn.baselines import image_level_prior
     scores = np.zeros((21, 6, 9), np.float32)
     scores[1] = picture(RAMP)[::8, ::8, 0].astype(np.float32) - 128
     scores[2:] = -1000
     scores[2] = scores[1] - 50
     run(tiny, tmp_path / "out", save(tmp_path / "a.png"), "--ilp")
     cells = np.arange(65) / 8
-    expected = crf.label_map(image_level_prior(scores), np.arange(41) / 8, cells)
+    expected = grid.label_map(image_level_prior(scores), np.arange(41) / 8, cells)
     mask = mask_of(tmp_path / "out/a.png")
     assert np.array_equal(mask, expected) and not np.array_equal(mask[0], RAMP > 128)
 
@@ -382,7 +384,7 @@ def test_image_level_priors(tiny, tmp_path):
 def test_a_photograph_right_after_crf_is_no_preset(tiny, tmp_path):
     photo = save(tmp_path / "a.png")
     run(tiny, tmp_path / "out", "--crf", photo)
-    assert crf.mask_settings(tmp_path / "out/a.png")["crf"] == crf.PRESETS["heads"]._asdict()
+    assert masks.mask_settings(tmp_path / "out/a.png")["crf"] == crf.PRESETS["heads"]._asdict()
 
 
 def test_arguments_are_checked_at_once(tiny, tmp_path, capsys):

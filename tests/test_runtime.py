@@ -125,7 +125,7 @@ def poisoned_libraries(folder):
 ], ids=["virtualenv", "PYTHONPATH", "LD_LIBRARY_PATH", "PYTHONHOME"])
 def test_hostile_surroundings(tmp_path, caffe_bin, python_bin, surroundings):
     env = clean_environment(**surroundings(tmp_path / "theirs"))
-    done = run(python_bin, "-c", "import caffe, constraints, numpy; print(numpy.__version__)", env=env, cwd="/")
+    done = run(python_bin, "-c", "import caffe, ccnn, numpy; print(numpy.__version__)", env=env, cwd="/")
     assert (done.returncode, done.stdout.strip()) == (0, "1.26.4"), done.stdout
     tmp_path.joinpath("net").mkdir()
     seen = train(tmp_path / "net", caffe_bin, env)
@@ -176,7 +176,7 @@ print({line.split()[-1] for line in open("/proc/self/maps") if "/libblas.so.3" i
 
 def test_activate_in_any_shell(tmp_path):
     activate = f". '{CAFFE}/activate'"
-    ask = "command -v caffe && command -v python3 && echo $PATH && python3 -c 'import constraints, caffe'"
+    ask = "command -v caffe && command -v python3 && echo $PATH && python3 -c 'import ccnn, caffe'"
     for shell in "bash", "sh":
         done = run(shell, "-uc", f"{activate} && {activate} && {ask}", cwd=tmp_path, env=clean_environment())
         assert done.returncode == 0, done.stdout
@@ -187,7 +187,7 @@ def test_activate_in_any_shell(tmp_path):
 
 def test_solver_leaves_denormal_numbers_alone():
     """-ffast-math at link time would flush them to zero in the whole process, NumPy and Caffe included."""
-    import dual  # noqa: F401  the import is what would do it
+    import ccnn  # noqa: F401  the import is what would do it
 
     tiny = ctypes.c_double(5e-324)
     assert tiny.value / 1.0 > 0 and tiny.value * 2.0 == 1e-323
@@ -227,7 +227,7 @@ class Copy:
 
     def __init__(self, folder, archive=None, **extra):
         self.folder = folder
-        for name in "tools/get_caffe.sh", "Makefile", "cython/setup.py":
+        for name in "tools/get_caffe.sh", "Makefile", "setup.py":
             folder.joinpath(name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(REPO / name, folder / name)
         folder.joinpath("requirements.txt").write_text("all_of_them==1\n")
@@ -440,19 +440,22 @@ def test_unusable_own_caffe_is_explained(tmp_path, python_bin):
 def test_make_with_own_caffe(tmp_path, python_bin, caffe_bin):
     """make, with another Caffe (this one, from outside), compiles for it; a second make finds nothing to do."""
     copy = Copy(tmp_path / "with a space")
+    copy.folder.joinpath("cython").mkdir()
     copy.folder.joinpath("cython/dual.pyx").write_text("def answer():\n    return 42\n")
+    copy.folder.joinpath("ccnn").mkdir()
+    copy.folder.joinpath("ccnn/__init__.py").touch()
     python = tmp_path / "python"                    # ours, but without the compiled solver of this repository
     python.write_text(f"#!/bin/sh\nPYTHONPATH=\"${{PYTHONPATH:-}}:{REPO}/layers\" exec '{python_bin}' \"$@\"\n")
     python.chmod(0o755)
     env = {**copy.env, "CAFFE_PYTHON": python, "CAFFE": caffe_bin}
     first = run("make", "-C", copy.folder, env=env)
     assert first.returncode == 0, first.stdout
-    built = next(copy.folder.glob("cython/dual.*.so"))
+    built = next(copy.folder.glob("ccnn/dual.*.so"))
     stamp = built.stat().st_mtime_ns
     second = run("make", "-C", copy.folder, env=env)
     assert second.returncode == 0 and "everything is up to date" in second.stdout, second.stdout
     assert "setup.py" not in second.stdout and built.stat().st_mtime_ns == stamp
-    ask = "import caffe, dual; print(dual.answer(), dual.__file__)"
+    ask = "import caffe, ccnn.dual; print(ccnn.dual.answer(), ccnn.dual.__file__)"
     done = run(copy.folder / ".caffe/bin/python", "-c", ask, env=copy.env)
     assert done.stdout.split(maxsplit=1) == ["42", f"{built}\n"], done.stdout
     assert run(copy.folder / ".caffe/bin/caffe", "--version", env=copy.env).returncode == 0

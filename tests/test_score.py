@@ -9,11 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import score
-from cli import UserError
-from images import VOC_CLASSES, ImageError, palette, read_mask
 from PIL import Image
 from sklearn.metrics import confusion_matrix, jaccard_score, recall_score
 from tiny_voc import save_mask as save
+
+from ccnn import labels, paper
+from ccnn.errors import ImageError, UserError
+from ccnn.images import read_mask
+from ccnn.labels import VOC_CLASSES, palette
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 IDS = ["2007_000001", "2007_000002", "2007_000003"]
@@ -194,7 +197,7 @@ def test_stored_results_join_the_table(voc, capsys):
 
 
 def test_paper_rows_are_consistent():
-    for row in score.paper_rows():
+    for row in paper.paper_rows():
         if row.iou:
             assert len(row.iou) == 21
             if row.iou[0] is not None:                          # the test table leaves the background out
@@ -202,17 +205,17 @@ def test_paper_rows_are_consistent():
 
 
 def test_paper_rows_are_the_papers():
-    paper = SHARED / "paper/ccnn.tex"
-    if not paper.exists():
+    source = SHARED / "paper/ccnn.tex"
+    if not source.exists():
         pytest.skip("needs ../shared/paper")
-    clean = re.sub(r"\\textbf\{([^}]*)\}|\\cite\{[^}]*\}|~", r"\1", paper.read_text())
+    clean = re.sub(r"\\textbf\{([^}]*)\}|\\cite\{[^}]*\}|~", r"\1", source.read_text())
     lines = [line.split("&") for line in clean.splitlines() if line.rstrip().endswith("\\\\")]
     numbers = [[float(v) for v in line[1:] for v in re.findall(r"^\s*(\d+\.\d)\s*(?:\\\\)?\s*$", v)] for line in lines]
     theirs = sorted(line for line in numbers if len(line) in (21, 22))
-    ours = sorted([v for v in row.iou if v is not None] + [row.miou] for row in score.paper_rows() if row.iou)
+    ours = sorted([v for v in row.iou if v is not None] + [row.miou] for row in paper.paper_rows() if row.iou)
     assert len(ours) == 13 and ours == theirs
     pairs = sorted(line for line in numbers if len(line) == 2)
-    rows = score.paper_rows()
+    rows = paper.paper_rows()
     assert pairs == sorted([w.miou, c.miou] for w, c in zip(rows, rows[1:])
                            if w.name == c.name and w.name in ("EM-Adapt crops", "CCNN crops", "CCNN size") and c.crf)
 
@@ -368,4 +371,4 @@ def test_replacing_is_said(voc, capsys):
 
 
 def test_classes_are_vocs():
-    assert tuple(score.SHORT) == VOC_CLASSES
+    assert tuple(labels.SHORT) == VOC_CLASSES

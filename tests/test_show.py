@@ -8,12 +8,15 @@ import matplotlib
 import numpy as np
 import pytest
 import show
-from cli import UserError
-from constraints import size_constraints, tag_constraints
-from images import VOC_CLASSES, ImageError
 from PIL import Image
 from scipy.special import softmax
 from tiny_voc import save_mask as save
+
+import ccnn
+from ccnn import caffelog
+from ccnn.constraints import size_constraints, tag_constraints
+from ccnn.errors import ImageError, UserError
+from ccnn.labels import VOC_CLASSES
 
 matplotlib.use("Agg")
 IDS = [f"2007_{k:06}" for k in range(20)]
@@ -125,7 +128,7 @@ def test_log_of_real_caffe(tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     (tmp_path / "train.log").write_text(done.stderr)
     told = [json.loads(line) for line in done.stdout.splitlines()]
-    log = show.read_log(tmp_path / "train.log")
+    log = caffelog.read_log(tmp_path / "train.log")
     assert list(log["loss"]) == list(log["lr"]) == list(log["solver"]) == [0, 1, 2, 3, 4]
     assert list(log["loss"].values()) == pytest.approx([loss for loss, _ in told], rel=1e-4)
     assert list(log["lr"].values()) == pytest.approx([0.02 * 0.5 ** k for k in range(5)], rel=1e-4)
@@ -170,9 +173,9 @@ def test_contradictory_constraints_are_shown(tmp_path):
 def test_resumed_training_replaces_what_it_repeats(tmp_path):
     path = tmp_path / "x.log"
     path.write_text("".join(glog(i, i) for i in (0, 20, 40, 60)) + "".join(glog(i, 100 + i) for i in (40, 60, 80)))
-    assert show.read_log(path)["loss"] == {0: 0, 20: 20, 40: 140, 60: 160, 80: 180}
+    assert caffelog.read_log(path)["loss"] == {0: 0, 20: 20, 40: 140, 60: 160, 80: 180}
     path.write_text("".join(glog(i, i) for i in (0, 20, 40, 60)) + glog(0, 7) + glog(20, 8))      # from the start
-    assert show.read_log(path)["loss"] == {0: 7, 20: 8}
+    assert caffelog.read_log(path)["loss"] == {0: 7, 20: 8}
 
 
 def test_other_outputs_and_cut_lines(tmp_path):
@@ -181,7 +184,7 @@ def test_other_outputs_and_cut_lines(tmp_path):
                      + b"I1116 test.cpp:1]     Test net output #0: solver = 7\n\xff\xfe\n"
                      + b"I1116 03:29:12.802891 20579 solver.cpp:239] Iteration 20 (1 iter/s), loss = 0.5e\n"
                      + b"I1116 03:29:12.802891 20579 solver.cpp:239] Iteration 40, lo")
-    assert show.read_log(path) == {"loss": {0: 1}, "lr": {0: 0.1}, "solver": {}}
+    assert caffelog.read_log(path) == {"loss": {0: 1}, "lr": {0: 0.1}, "solver": {}}
 
 
 def test_several_logs(tmp_path):
@@ -239,12 +242,11 @@ def scores():
 
 
 def test_explanation_of_tags(scores):
-    import dual
     rgb = np.zeros((48, 56, 3), np.uint8)
     c = tag_constraints(np.isin(np.arange(21), [0, 3, 8]))
     drawn = show.explain(rgb, scores, c, VOC_CLASSES)
     q = softmax(scores.reshape(21, -1).astype(float), axis=0)
-    p = dual.maximize(np.ascontiguousarray(scores.reshape(21, -1)), c).p
+    p = ccnn.maximize(np.ascontiguousarray(scores.reshape(21, -1)), c).p
     for found, values in zip(areas(drawn), (q, p)):
         mean = values.mean(axis=1)
         assert found == pytest.approx([mean[0], mean[3], mean[8], mean.sum() - mean[[0, 3, 8]].sum()], abs=1e-5)

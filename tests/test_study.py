@@ -1,4 +1,4 @@
-"""tools/study.py on drawn images: what a run scores, what is done once only, and the tables."""
+"""output/study/study.py on drawn images: what a run scores, what is done once only, and the tables."""
 import json
 import re
 import shutil
@@ -11,10 +11,12 @@ import init_weights
 import numpy as np
 import pytest
 import score
-import study
-from cli import UserError
 from test_training import workplace
 from tiny_voc import make_voc
+
+import study
+from ccnn import crf, images, paper, weights
+from ccnn.errors import UserError
 
 SIZE = 40               # what the trunk sees; the images are larger
 ROOT, FEATURES = "data/VOCdevkit/VOC2012", "data/features"
@@ -68,14 +70,14 @@ def split(name, root=ROOT):
 def test_a_run_is_trained_and_scored_once(here, monkeypatch, capfd):
     short = "--seeds", 1, "--set", "max_iter=2"
     run("tags", "mil_base", "semi_25", *short, "--crf", "authors")
-    kinds = {name: list(result(f"study/{name}/1")["iou"]) for name in ("tags", "mil_base", "semi_25")}
+    kinds = {name: list(result(f"output/study/{name}/1")["iou"]) for name in ("tags", "mil_base", "semi_25")}
     assert kinds == {"tags": ["", "authors"], "mil_base": ["", "ilp", "authors"], "semi_25": [""]}
     for name in kinds:
-        found = result(f"study/{name}/1")
+        found = result(f"output/study/{name}/1")
         assert (found["row"], found["seed"]) == (name, 1) and found["seconds"] >= 0
         assert all(len(iou) == 21 and 0 <= min(iou) < max(iou) <= 100 for iou in found["iou"].values())
-        assert Path(f"study/{name}/1/head_iter_2.caffemodel").is_file()
-    masks = Path("study/semi_25/1/masks.txt").read_text().split()
+        assert Path(f"output/study/{name}/1/head_iter_2.caffemodel").is_file()
+    masks = Path("output/study/semi_25/1/masks.txt").read_text().split()
     assert len(masks) == 10 and set(masks) < set(split("train"))
 
     # 1. once more: nothing to do
@@ -84,7 +86,7 @@ def test_a_run_is_trained_and_scored_once(here, monkeypatch, capfd):
         run("tags", "mil_base", "semi_25", *short, "--crf", "authors")
 
     # 2. another CRF: that alone, of the model that is there
-    place, model = Path("study/tags/1"), Path("study/tags/1/head_iter_2.caffemodel")
+    place, model = Path("output/study/tags/1"), Path("output/study/tags/1/head_iter_2.caffemodel")
     changed = result(place)
     for kind in ("", "authors"):
         changed["iou"][kind] = [1.0] * 21
@@ -94,20 +96,20 @@ def test_a_run_is_trained_and_scored_once(here, monkeypatch, capfd):
     whole, found = result(place), result(place)
     heads, _ = found["iou"].pop("heads"), found["crf"].pop("heads")
     assert found == changed and max(heads) > 1 and model.stat().st_mtime_ns == stamp
-    assert list(result("study/semi_25/1")["iou"]) == [""]               # a row that is shown without CRF
+    assert list(result("output/study/semi_25/1")["iou"]) == [""]               # a row that is shown without CRF
 
     # 3. another seed: other images and weights first
     run("tags", "--seeds", 2, *short[2:])
-    one, two = (init_weights.read_caffemodel(f"study/tags/{seed}/head_iter_2.caffemodel") for seed in (1, 2))
+    one, two = (weights.read_caffemodel(f"output/study/tags/{seed}/head_iter_2.caffemodel") for seed in (1, 2))
     assert one.keys() == two.keys() == {"fc8_cell", "fc8_image"}
     assert np.corrcoef(one["fc8_cell"][0].ravel(), two["fc8_cell"][0].ravel())[0, 1] < 0.9
-    assert '"seed": 2' in Path("study/tags/2/net.prototxt").read_text()
+    assert '"seed": 2' in Path("output/study/tags/2/net.prototxt").read_text()
     assert result(place) == whole
 
     # 4. the report is made of all that
     capfd.readouterr()
     run("--report", "--out", "docs")
-    results = study.collect(Path("study"))
+    results = study.collect(Path("output/study"))
     assert [(r["row"], r["seed"]) for r in results] == [("mil_base", 1), ("tags", 1), ("tags", 2), ("semi_25", 1)]
     assert json.loads(Path("docs/study.json").read_text()) == results
     assert capfd.readouterr().out == "\n".join(study.tables(results).values()) + "\n"
@@ -117,16 +119,16 @@ def test_a_run_is_trained_and_scored_once(here, monkeypatch, capfd):
 def test_a_run_belongs_to_its_net_its_solver_and_its_crf(here, monkeypatch):
     short = "tags", "--seeds", 1, "--set", "max_iter=2"
     run(*short, "--crf", "authors")
-    place = Path("study/tags/1")
+    place = Path("output/study/tags/1")
     first, stamp = result(place), (place / "head_iter_2.caffemodel").stat().st_mtime_ns
-    assert first["crf"] == {"authors": study.PRESETS["authors"]._asdict()}
+    assert first["crf"] == {"authors": crf.PRESETS["authors"]._asdict()}
 
     # 1. a preset of other values under the same name is scored again, of the same model
     marked = {**first, "iou": dict.fromkeys(first["iou"], [1.0] * 21)}
     (place / "score.json").write_text(json.dumps(marked))
     run(*short, "--crf", "authors")
     assert result(place) == marked
-    monkeypatch.setitem(study.PRESETS, "authors", study.PRESETS["authors"]._replace(bilateral_weight=1))
+    monkeypatch.setitem(crf.PRESETS, "authors", crf.PRESETS["authors"]._replace(bilateral_weight=1))
     run(*short, "--crf", "authors")
     second = result(place)
     assert second["crf"]["authors"]["bilateral_weight"] == 1
@@ -147,7 +149,7 @@ def test_rows_are_made_of_what_their_titles_say(here):
     args = study.parse_args([])
 
     def net(name):
-        return study.sources(study.ROWS[name], 1, Path("study/x/1"), args, "train")["net.prototxt"]
+        return study.sources(study.ROWS[name], 1, Path("output/study/x/1"), args, "train")["net.prototxt"]
     assert '"small_upper": 0.01' in net("size") and '"small_upper": 0.1,' in net("size_10")
     assert all('"small_upper": 0.01' in net(name) for name in study.ROWS if name.startswith("bounds"))
     learns_from_the_image = {name for name in study.SYSTEMS if "lr_mult: 0" not in net(name)}
@@ -162,27 +164,27 @@ def test_settings_are_chosen_without_a_look_at_val(here, drawn, monkeypatch):
     Path("data").unlink()
     shutil.copytree(drawn / "data", "data", ignore=lambda _, files: [f for f in files if Path(f).stem in val])
     scored = []
-    read = study.read_mask
+    read = images.read_mask
     monkeypatch.setattr(study, "read_mask", lambda path: scored.append(path.stem) or read(path))
     run("tags", "--held-out", "--seeds", 1, "--set", "max_iter=2")
 
-    lists = [Path(f"study/held_out/{part}.txt").read_text().split() for part in ("train", "val")]
+    lists = [Path(f"output/study/held_out/{part}.txt").read_text().split() for part in ("train", "val")]
     assert [len(part) for part in lists] == [30, 10] and set(lists[0]) | set(lists[1]) == set(names)
     assert scored == lists[1]
-    assert '"split": "study/held_out/train.txt"' in Path("study/held_out/tags/1/net.prototxt").read_text()
-    assert not study.collect(Path("study")) and len(study.collect(Path("study/held_out"))) == 1
+    assert '"split": "output/study/held_out/train.txt"' in Path("output/study/held_out/tags/1/net.prototxt").read_text()
+    assert not study.collect(Path("output/study")) and len(study.collect(Path("output/study/held_out"))) == 1
 
 
 def test_the_score_is_that_of_infer_and_score(here, root, monkeypatch):
     """A few pixels may differ: the study's features are rounded to float16."""
     monkeypatch.setitem(study.ROWS, "full", study.ROWS["full"]._replace(ilp=True))
     run("full", "--seeds", 1, "--set", "max_iter=100", "--set", "base_lr=1e-2", "--crf", "authors")
-    ours = result("study/full/1")["iou"]
+    ours = result("output/study/full/1")["iou"]
     assert sum(iou > 25 for iou in ours[""]) >= 5           # shapes, whose edges the grid moves
     assert len({tuple(iou) for iou in ours.values()}) == 3
 
     net = root / "prototxt/head_deploy.prototxt"
-    init_weights.main(["--net", str(net), "--out", "ccnn.caffemodel", TRUNK, "study/full/1/head_iter_100.caffemodel"])
+    init_weights.main(["--net", str(net), "--out", "ccnn.caffemodel", TRUNK, "output/study/full/1/head_iter_100.caffemodel"])
     for kind, options in (("", []), ("ilp", ["--ilp"]), ("authors", ["--crf", "authors"])):
         infer.main([f"{ROOT}/JPEGImages", "--only", f"{ROOT}/ImageSets/Segmentation/val.txt", "--out", f"masks{kind}",
                     "--net", str(net), "--weights", "ccnn.caffemodel", "--size", str(SIZE), "--jobs", "1", *options])
@@ -201,7 +203,7 @@ def test_mistakes_end_in_one_line(here):
         with pytest.raises(UserError) as error:
             run(*arguments, "--seeds", 1)
         assert message in str(error.value) and "\n" not in str(error.value)
-    assert not list(Path("study").glob("*/*/score.json"))
+    assert not list(Path("output/study").glob("*/*/score.json"))
 
 
 # --- the report
@@ -215,12 +217,12 @@ def test_a_damaged_score_is_named(tmp_path, text):
 
 
 def test_bounds_are_the_supplements(shared):
-    paper = shared / "paper/ccnn.tex"
-    if not paper.is_file():
+    source = shared / "paper/ccnn.tex"
+    if not source.is_file():
         pytest.skip("needs the paper's source in ../shared")
-    table = paper.read_text().split("III. Ablation Study")[1].split(r"\end{tabular}")[0]
+    table = source.read_text().split("III. Ablation Study")[1].split(r"\end{tabular}")[0]
     rows = re.findall(r"(?m)^([\d.]+) & ([\d.]+) & ([\d.]+) & ([\d.]+) ", re.sub(r"\\textbf{([\d.]+)}", r"\1", table))
-    assert len(rows) == 11 and [tuple(map(float, row)) for row in rows] == study.BOUNDS
+    assert len(rows) == 11 and [tuple(map(float, row)) for row in rows] == paper.BOUNDS
 
 
 def runs(row, *mious, seconds=60, **kinds):
@@ -239,7 +241,7 @@ RESULTS = [
     *runs("tags", 30, 31, 32, authors=[33, 35], heads=[36]),
     *runs("size", 30.5, 31.5, 32.5),
     *runs("semi_5", 33, 35),
-    *[r for bounds, miou in zip(study.BOUNDS[1:], (32.5, 33.5, 34.5,  32.5, 33.5, 34.5, 35.5,  29.5, 33.5, 35.5))
+    *[r for bounds, miou in zip(paper.BOUNDS[1:], (32.5, 33.5, 34.5,  32.5, 33.5, 34.5, 35.5,  29.5, 33.5, 35.5))
       for r in runs(study.bounds_row(*bounds[:3]), miou)],
 ]
 
@@ -252,11 +254,11 @@ def cells(table):
 
 def test_the_systems_table_has_means_and_spreads():
     assert cells(study.tables(RESULTS)["systems"]) == {
-        "MIL-Base": ["`tools/study.py mil_base`", "1", "40.0", "-", "-", "17.8", "-", "60"],
-        "MIL-Base, image-level prior": ["`tools/study.py mil_base`", "1", "45.0", "-", "-", "32.6", "-", "60"],
-        "EM-Adapt": ["`tools/study.py em_adapt`", "3", "27.0 ± 2.0", "-", "-", "32.0", "33.8", "61"],
-        "CCNN, tags": ["`tools/study.py tags`", "3", "31.0 ± 1.0", "34.0 ± 1.4", "36.0", "33.3", "35.3", "61"],
-        "CCNN, tags and sizes": ["`tools/study.py size`", "3", "31.5 ± 1.0", "-", "-", "40.5", "42.4", "61"],
+        "MIL-Base": ["`study/study.py mil_base`", "1", "40.0", "-", "-", "17.8", "-", "60"],
+        "MIL-Base, image-level prior": ["`study/study.py mil_base`", "1", "45.0", "-", "-", "32.6", "-", "60"],
+        "EM-Adapt": ["`study/study.py em_adapt`", "3", "27.0 ± 2.0", "-", "-", "32.0", "33.8", "61"],
+        "CCNN, tags": ["`study/study.py tags`", "3", "31.0 ± 1.0", "34.0 ± 1.4", "36.0", "33.3", "35.3", "61"],
+        "CCNN, tags and sizes": ["`study/study.py size`", "3", "31.5 ± 1.0", "-", "-", "40.5", "42.4", "61"],
     }
 
 
@@ -293,7 +295,7 @@ def test_the_tables_of_masks_and_of_classes():
 
 
 def test_the_documented_tables_are_those_of_the_stored_runs(root):
-    """`tools/study.py --report --out docs` wrote docs/study.json; docs/reproduction.md has its tables word for word."""
+    """`study/study.py --report --out docs` wrote docs/study.json; docs/reproduction.md has its tables word for word."""
     results = json.loads((root / "docs/study.json").read_text())
     text = (root / "docs/reproduction.md").read_text()
     assert {r["row"] for r in results} >= set(study.SYSTEMS)
@@ -305,6 +307,6 @@ def test_the_readmes_results_are_those_of_the_stored_runs(root):
     results = json.loads((root / "docs/study.json").read_text())
     rows = cells((root / "README.md").read_text().split("\n## Results\n")[1].split("\n## ")[0])
     assert len(rows) >= 5
-    for title, (plain, crf, *_) in rows.items():
+    for title, (plain, sharpened, *_) in rows.items():
         name, = (name for name in study.SYSTEMS if study.ROWS[name].title == title)
-        assert [plain, crf] == [study.said(study.mious(results, name, kind)) or "" for kind in ("", "heads")], title
+        assert [plain, sharpened] == [study.said(study.mious(results, name, kind)) or "" for kind in ("", "heads")], title

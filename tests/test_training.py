@@ -10,17 +10,18 @@ import subprocess
 import time
 from pathlib import Path
 
-import cli
-import init_weights
 import numpy as np
 import pytest
 import train
 import voc_data
 from caffe.proto import caffe_pb2
-from cli import UserError
 from google.protobuf import text_format
-from images import FEATURES, InputError, feature_size
 from tiny_voc import make_voc
+
+from ccnn import caffelog, proto, training, weights
+from ccnn.errors import UserError
+from ccnn.grid import feature_size
+from ccnn.trunk import FEATURES
 
 ROOT = Path(__file__).resolve().parent.parent
 SOLVERS = sorted(path.stem for path in (ROOT / "solvers").glob("*.prototxt"))
@@ -90,7 +91,7 @@ def losses(name, folder, caffe_bin, *options, iterations=2):
                          env={**os.environ, "GLOG_minloglevel": "0", "GLOG_logtostderr": "1"})
     assert run.returncode == 0, run.stderr[-3000:]
     assert "Optimization Done" in run.stderr
-    return [float(loss) for _, loss in train.ITERATION.findall(run.stderr)]
+    return [float(loss) for _, loss in caffelog.ITERATION.findall(run.stderr)]
 
 
 @pytest.mark.parametrize("name", SOLVERS)
@@ -187,8 +188,8 @@ def wait_for(condition, run):
         time.sleep(0.01)
 
 
-def weights(start, prefix, iteration):
-    return init_weights.read_caffemodel(start.folder / f"{prefix}_iter_{iteration}.caffemodel")
+def weights_of(start, prefix, iteration):
+    return weights.read_caffemodel(start.folder / f"{prefix}_iter_{iteration}.caffemodel")
 
 
 def assert_same(a, b):
@@ -225,7 +226,7 @@ def test_a_run_that_was_interrupted_and_killed_ends_in_the_same_weights(start, f
     status, out, error = finish("a", f"max_iter={second + 5}")
     assert status == 0 and out == f"snapshots/a_iter_{second + 5}.caffemodel\n", error
     assert finish("b", f"max_iter={second + 5}", "snapshot=1000000")[0] == 0
-    assert_same(weights(start, "a", second + 5), weights(start, "b", second + 5))
+    assert_same(weights_of(start, "a", second + 5), weights_of(start, "b", second + 5))
 
     # 4. nothing is left to do
     status, out, error = finish("a", f"max_iter={second + 5}")
@@ -271,7 +272,7 @@ def test_a_kill_in_the_middle_of_a_snapshot(start, finish):
     status, _, error = finish("c", "max_iter=10")
     assert status == 0 and "passing over a snapshot: snapshots/c_iter_8" in error
     assert "continuing from snapshots/c_iter_4.solverstate" in error
-    assert_same(weights(start, "c", 10), weights(start, "whole", 10))
+    assert_same(weights_of(start, "c", 10), weights_of(start, "whole", 10))
 
 
 @pytest.fixture(scope="module")
@@ -280,8 +281,8 @@ def snapshot(tiny, python_bin, caffe_bin):
     run = subprocess.run(command("s", "max_iter=1"), cwd=tiny, env=environment(python_bin, caffe_bin),
                          capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    solver = train.read_solver(ROOT / "solvers/demo_tags.prototxt", SETTINGS)
-    shapes = init_weights.convolutions(ROOT / "prototxt/demo_tags.prototxt")
+    solver = training.read_solver(ROOT / "solvers/demo_tags.prototxt", SETTINGS)
+    shapes = weights.convolutions(ROOT / "prototxt/demo_tags.prototxt")
     return solver, shapes, tiny / "snapshots/s_iter_1.solverstate"
 
 
@@ -296,7 +297,7 @@ def test_cut_and_broken_snapshots_are_told_from_whole_ones(snapshot, tmp_path):
         """state, model: messages or bytes"""
         path.write_bytes(state if isinstance(state, bytes) else state.SerializeToString())
         (tmp_path / "s.caffemodel").write_bytes(model if isinstance(model, bytes) else model.SerializeToString())
-        return train.check_snapshot(path, shapes, solver)
+        return training.check_snapshot(path, shapes, solver)
 
     def copy(message):
         return type(message).FromString(message.SerializeToString())
@@ -332,7 +333,7 @@ def test_cut_and_broken_snapshots_are_told_from_whole_ones(snapshot, tmp_path):
     with pytest.raises(UserError, match="another net"):
         path.write_bytes(state.SerializeToString())
         (tmp_path / "s.caffemodel").write_bytes(model.SerializeToString())
-        train.check_snapshot(path, {**shapes, "fc8": (21, *shapes["fc8"][1:])}, solver)
+        training.check_snapshot(path, {**shapes, "fc8": (21, *shapes["fc8"][1:])}, solver)
 
 
 def boundaries(data):
@@ -361,10 +362,10 @@ def test_a_loss_that_is_not_a_number_ends_the_run(system, start, finish):
     assert line.startswith("train.py: error: ") and re.search("nan", line, re.IGNORECASE)
     iteration = int(re.search(r"at iteration (\d+)", line)[1])
     assert 1 <= iteration < 20
-    logged = train.ITERATION.findall(read(start.folder / "n.log"))
+    logged = caffelog.ITERATION.findall(read(start.folder / "n.log"))
     bad = [int(number) for number, loss in logged if not math.isfinite(float(loss))]
     assert bad == ([] if system == "tags" else [iteration])     # the first, though display is 3
-    net = cli.read_net(ROOT / f"prototxt/demo_{system}.prototxt")
+    net = proto.read_net(ROOT / f"prototxt/demo_{system}.prototxt")
     folder = start.folder.parent
     data = net.layer[0].python_param.param_str.replace("data/demo", f"{folder}/data/demo")
     samples = voc_data.VOCDataLayer.Samples(data)
@@ -376,7 +377,7 @@ def test_a_loss_that_is_not_a_number_ends_the_run(system, start, finish):
 def test_the_log_keeps_what_display_asks_for(start, finish):
     assert finish("d", "max_iter=8", "snapshot=5")[0] == 0
     log = read(start.folder / "d.log")
-    assert [int(n) for n, _ in train.ITERATION.findall(log)] == [0, 3, 6]
+    assert [int(n) for n, _ in caffelog.ITERATION.findall(log)] == [0, 3, 6]
     assert log.count("Train net output #0: loss") == 3 and log.count(", lr = ") == 3
     assert "Snapshotting to binary proto file snapshots/d_iter_5.caffemodel" in log
 
@@ -393,7 +394,7 @@ def here(tiny, tmp_path, monkeypatch):
 
 
 def refused(*arguments):
-    with pytest.raises((UserError, InputError, OSError)) as error:
+    with pytest.raises((UserError, UserError, OSError)) as error:
         train.main([str(a) for a in arguments])
     assert "\n" not in str(error.value)
     return str(error.value)
@@ -417,16 +418,16 @@ def test_bad_input_is_refused_before_caffe_starts(here, monkeypatch):
     (here / "net.prototxt").write_text("layer {")
     assert "net.prototxt: is not a net" in refused(demo, "--set", "net=net.prototxt")
 
-    shapes = init_weights.convolutions("prototxt/demo_tags.prototxt")
+    shapes = weights.convolutions("prototxt/demo_tags.prototxt")
     fit = {name: [np.ones(shape, "f4"), np.ones(shape[:1], "f4")] for name, shape in shapes.items()}
-    init_weights.write_caffemodel("fit.caffemodel", fit)
+    weights.write_caffemodel("fit.caffemodel", fit)
     Path("cut.caffemodel").write_bytes(Path("fit.caffemodel").read_bytes()[:-5])
     assert "cut.caffemodel: is not a whole" in refused(demo, "--weights", "cut.caffemodel")
     fit["conv2"] = [np.ones((32, 8, 3, 3), "f4"), np.ones(32, "f4")]
-    init_weights.write_caffemodel("other.caffemodel", fit)
-    expected = f"layer conv2 is 32x8x3x3, but the net's is {init_weights.by(shapes['conv2'])}"
+    weights.write_caffemodel("other.caffemodel", fit)
+    expected = f"layer conv2 is 32x8x3x3, but the net's is {weights.by(shapes['conv2'])}"
     assert expected in refused(demo, "--weights", "other.caffemodel")
-    init_weights.write_caffemodel("vgg.caffemodel", {"conv1_1": [np.ones((64, 3, 3, 3), "f4"), np.ones(64, "f4")]})
+    weights.write_caffemodel("vgg.caffemodel", {"conv1_1": [np.ones((64, 3, 3, 3), "f4"), np.ones(64, "f4")]})
     assert "holds no layer of the net" in refused(demo, "--weights", "vgg.caffemodel")
 
     usage = type(shutil.disk_usage("."))

@@ -1,6 +1,6 @@
 """A net that runs in no time and whose scores are known: for tests of the tools around nets."""
-import cli
-from images import MEAN_BGR
+from ccnn.images import MEAN_BGR
+from ccnn.net import load_caffe
 
 PROTOTXT = """
 name: "tiny"
@@ -18,7 +18,7 @@ def make_net(folder, labels=21, slope=1.0, edge=128.0):
     Cell k of fc8 sees pixel 8 k only. Background scores 0 and label 1 scores slope * (red - edge), so that label 1 is
     where red exceeds `edge`; label 2 scores slope * (red - edge - 50), and the others are out of the question.
     """
-    caffe = cli.load_caffe()
+    caffe = load_caffe()
     prototxt, weights = folder / "tiny.prototxt", folder / "tiny.caffemodel"
     prototxt.write_text(PROTOTXT.format(labels=labels))
     net = caffe.Net(str(prototxt), caffe.TEST)

@@ -2,8 +2,9 @@
 from pathlib import Path
 
 import numpy as np
-from images import VOC_CLASSES, VOID, indexed
 from PIL import Image
+
+from ccnn.labels import VOC_CLASSES, VOID, indexed
 
 
 def make_voc(folder, images=4, size=(64, 48), classes=VOC_CLASSES, seed=0):

@@ -23,8 +23,9 @@ die() { echo "get_caffe: error: $*" >&2; exit 1; }
 script=$(readlink -f "$0")
 repo=${script%/*/*}
 cd "$repo"
-mkdir -p .caffe/tmp 2> /dev/null && [ -w .caffe ] || die "cannot write to $repo/.caffe; give yourself that directory"
+mkdir -p .caffe/tmp .caffe/packages 2> /dev/null && [ -w .caffe ] || die "cannot write to $repo/.caffe; give yourself that directory"
 caffe=$repo/.caffe
+ln -sfn ../../ccnn .caffe/packages/ccnn        # the library, on the path of python and caffe by its own name
 log=$caffe/log
 
 # One set-up at a time. Children inherit the lock, so that a next run waits for the orphans of a killed one.
@@ -56,7 +57,7 @@ write_activate() {
 # Put this repository's Caffe first: source .caffe/activate
 repo=$(printf %q "$repo")
 case ":\$PATH:" in *":\$repo/.caffe/bin:"*) ;; *) export PATH="\$repo/.caffe/bin:\$PATH" ;; esac
-case ":\${PYTHONPATH:-}:" in *":\$repo/layers:"*) ;; *) export PYTHONPATH="\$repo/layers:\$repo/cython\${PYTHONPATH:+:\$PYTHONPATH}" ;; esac
+case ":\${PYTHONPATH:-}:" in *":\$repo/layers:"*) ;; *) export PYTHONPATH="\$repo/layers:\$repo/.caffe/packages\${PYTHONPATH:+:\$PYTHONPATH}" ;; esac
 unset repo
 EOF
 }
@@ -94,7 +95,7 @@ EOF
 #!/bin/sh
 case ":\${PYTHONPATH:-}:" in
     *:$(printf %q "$repo/layers"):*) ;;
-    *) export PYTHONPATH=$(printf %q "$repo/layers:$repo/cython${PYTHONPATH:+:$PYTHONPATH}")\${PYTHONPATH:+:\$PYTHONPATH} ;;
+    *) export PYTHONPATH=$(printf %q "$repo/layers:$repo/.caffe/packages${PYTHONPATH:+:$PYTHONPATH}")\${PYTHONPATH:+:\$PYTHONPATH} ;;
 esac
 exec $(printf %q "$target") "\$@"
 EOF
@@ -241,7 +242,7 @@ import sys
 
 # The user's own PYTHONPATH is searched last: packages there may be another Python's, and must not hide ours.
 repo = sys.prefix.rpartition("/.caffe/")[0]
-ours = {repo + "/layers", repo + "/cython"}
+ours = {repo + "/layers", repo + "/.caffe/packages"}
 theirs = {os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(":")} - ours
 sys.path.sort(key=theirs.__contains__)      # a stable sort: nothing else moves
 
@@ -265,7 +266,7 @@ arch=x86_64-linux-gnu
 unset PYTHONHOME
 case ":${PYTHONPATH:-}:" in
     *":$repo/layers:"*) ;;
-    *) export PYTHONPATH="$repo/layers:$repo/cython${PYTHONPATH:+:$PYTHONPATH}" ;;
+    *) export PYTHONPATH="$repo/layers:$repo/.caffe/packages${PYTHONPATH:+:$PYTHONPATH}" ;;
 esac
 export PYTHONNOUSERSITE=1 MPLCONFIGDIR="${MPLCONFIGDIR:-$repo/.caffe/matplotlib}"
 if [ -z "${OPENBLAS_CORETYPE:-}" ]; then    # this OpenBLAS takes any processor younger than itself for a Pentium 4

@@ -15,7 +15,7 @@ command may be stopped at any time and run again: downloads resume, finished par
 import contextlib
 import fcntl
 import hashlib
-import http.client
+import http
 import io
 import os
 import re
@@ -23,29 +23,35 @@ import shutil
 import socket
 import tarfile
 import time
-import urllib.error
-import urllib.request
+import urllib
 import zlib
 from collections import namedtuple
 from pathlib import Path, PurePosixPath
 
-import cli
+import _activate  # noqa: F401
 import numpy as np
-from cli import UserError
-from images import VOC_CLASSES, indexed
 from PIL import Image
 from tqdm import tqdm
+
+from ccnn import command
+from ccnn.errors import UserError
+from ccnn.files import whole_file
+from ccnn.labels import VOC_CLASSES, indexed
 
 Archive = namedtuple("Archive", "url md5 size")         # size in bytes, to check the disk beforehand
 
 VOC = Archive("http://host.robots.ox.ac.uk/pascal/VOC/voc2012/VOCtrainval_11-May-2012.tar",
               "6cd6e144f989b92b3379bac3b3de84fd", 2_000_000_000)
+
 SBD = Archive("http://www2.eecs.berkeley.edu/Research/Projects/CS/vision/grouping/semantic_contours/benchmark.tgz",
               "82b4d87ceb2ed10f6038a1cba92111cb", 1_420_000_000)
+
 MASKS = 100_000_000                                     # bytes that SegmentationClassAug takes at most
 
 BLOCK = 1 << 20
+
 TIMEOUT = 30                                            # seconds without a byte
+
 PATIENCE = 5                                            # attempts in a row that bring no byte
 
 
@@ -56,7 +62,7 @@ def main(argv=None):
 
 
 def parse_args(argv):
-    parser = cli.parser(__doc__)
+    parser = command.parser(__doc__)
     parser.add_argument("--out", type=Path, default=Path("data"), metavar="DIR",
                         help="folder that VOCdevkit/ goes into (default: data)")
     parser.add_argument("--archives", type=Path, metavar="DIR",
@@ -92,8 +98,6 @@ def build(out, archives=None, voc=VOC, sbd=SBD, train=10582, val=1449):
                 convert(paths[sbd], part, root)
         return finish(root, masks, train, val)
 
-
-# --- the archives ----------------------------------------------------------------------------------------
 
 def name_of(archive):
     return archive.url.rpartition("/")[2]
@@ -204,8 +208,6 @@ def md5(path):
     return digest.hexdigest()
 
 
-# --- VOC: unpacked as it is --------------------------------------------------------------------------------
-
 def unpack(path, target):
     """Unpack VOCdevkit/VOC2012 of a tar into the new folder `target`.
 
@@ -246,8 +248,6 @@ def opened(path):
             raise UserError(f"{path}: holds {e.filename} twice") from None
 
 
-# --- SBD: its label maps as masks in VOC's format -----------------------------------------------------------
-
 def convert(path, target, root):
     """Fill the new folder `target` with masks: VOC's where VOC has one, else SBD's, read from its archive.
 
@@ -283,8 +283,6 @@ def label_map(data, name):
     return labels
 
 
-# --- the result ---------------------------------------------------------------------------------------------
-
 def finish(root, masks, train, val):
     """Check everything, then write train_aug.txt; return the numbers of training and validation images."""
     held_out = ids(root, "val")
@@ -304,7 +302,7 @@ def finish(root, masks, train, val):
     if not path.exists() or path.read_text() != text:
         if path.exists():
             print(f"replacing {path}: it listed other images")
-        with cli.whole_file(path) as part:
+        with whole_file(path) as part:
             part.write_text(text)
     return len(listed), len(held_out)
 
@@ -343,8 +341,6 @@ def size_of(path):
     except (OSError, SyntaxError, Image.DecompressionBombError) as e:
         raise UserError(f"{path}: not an image ({e}); move {path.parent.parent.parent} away and run again") from None
 
-
-# --- helpers --------------------------------------------------------------------------------------------------
 
 @contextlib.contextmanager
 def whole_folder(path):
@@ -393,4 +389,4 @@ def bar_over(f, what):
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    command.run(main)

@@ -9,16 +9,27 @@
 """
 import argparse
 import inspect
-import re
 from pathlib import Path
 
-import cli
+import _activate  # noqa: F401
 import numpy as np
-from cli import UserError
-from images import VOC_CLASSES, VOID, palette, read_classes, read_image, read_mask, shrink
-from score import parse_run, read_list, read_prediction, say_if_replaced, truth_paths
+
+import ccnn
+from ccnn import command, predict
+from ccnn.caffelog import read_log
+from ccnn.constraints import size_constraints, tag_constraints
+from ccnn.crf import LONG_SIDE
+from ccnn.errors import UserError
+from ccnn.files import say_if_replaced, whole_file
+from ccnn.images import read_image, read_mask, shrink
+from ccnn.labels import VOC_CLASSES, VOID, palette, read_classes
+from ccnn.lists import read_split
+from ccnn.net import check_scores, forward, load_net
+from ccnn.runs import parse_run
+from ccnn.scores import read_prediction, truth_paths
 
 COLOURS = np.array(palette(), np.uint8).reshape(256, 3)
+
 ALARM = "#d62728"
 
 
@@ -31,10 +42,10 @@ def main(argv=None):
 
 
 def parse_args(argv):
-    parser = cli.parser(__doc__)
+    parser = command.parser(__doc__)
     commands = parser.add_subparsers(metavar="panel|log|constraints", required=True)
 
-    def command(draw):
+    def subcommand(draw):
         name = draw.__name__.partition("_")[2]
         sub = commands.add_parser(name, description=inspect.cleandoc(draw.__doc__),
                                   formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -42,7 +53,7 @@ def parse_args(argv):
         sub.add_argument("--out", type=Path, required=True, metavar="PNG", help="the figure: .png, .pdf or .svg")
         return sub.add_argument
 
-    add = command(draw_panel)
+    add = subcommand(draw_panel)
     add("runs", nargs="+", metavar="RUN", help="NAME=FOLDER[,FOLDER_WITH_CRF] of masks: a column each")
     add("--ids", metavar="A,B", help="the images (default: six, evenly spread over the split)")
     add("--voc", type=Path, default=Path("data/VOCdevkit/VOC2012"), metavar="DIR",
@@ -50,17 +61,17 @@ def parse_args(argv):
     add("--split", default="val", metavar="NAME", help="list in ImageSets/Segmentation, or a file (default: val)")
     add("--classes", type=Path, metavar="FILE", help="names of the labels, one a line (default: VOC's)")
 
-    add = command(draw_log)
+    add = subcommand(draw_log)
     add("logs", nargs="+", type=Path, metavar="LOG", help="what `caffe train` wrote to stderr; a colour each")
 
-    add = command(draw_constraints)
+    add = subcommand(draw_constraints)
     add("image", type=Path, help="a photograph")
     add("--tags", required=True, metavar="A,B", help="the classes in it")
     add("--large", metavar="A,B", help="those above a tenth of the image: the size constraints ('' if none is)")
     add("--net", type=Path, metavar="FILE", help="deploy net (default: infer.py's)")
     add("--weights", type=Path, metavar="FILE", help="its weights (default: infer.py's)")
     add("--classes", type=Path, metavar="FILE", help="names of the labels (default: those of the weights)")
-    add("--size", type=cli.count, metavar="PIXELS", help="long side that the net sees (default: that of the weights)")
+    add("--size", type=command.count, metavar="PIXELS", help="long side that the net sees (default: that of the weights)")
 
     args = parser.parse_args(argv)
     if args.out.suffix not in (".png", ".pdf", ".svg"):
@@ -71,7 +82,7 @@ def parse_args(argv):
 def save(figure, path):
     from matplotlib import pyplot as plt
     say_if_replaced(path)
-    with cli.whole_file(path) as part:
+    with whole_file(path) as part:
         figure.savefig(part, dpi=130)
     plt.close(figure)
 
@@ -82,8 +93,6 @@ def patches(labels, classes):
     names = {**dict(enumerate(classes)), VOID: "void: not scored"}
     return [Patch(facecolor=COLOURS[l] / 255, edgecolor="#888888", label=names[l]) for l in sorted(labels)]
 
-
-# --- panel -----------------------------------------------------------------------------------------------------
 
 def draw_panel(args):
     """Images, their true masks, and the masks of one or several runs, side by side.
@@ -97,7 +106,7 @@ def draw_panel(args):
     if not args.voc.is_dir():
         raise UserError(f"--voc {args.voc}: no such folder; tools/get_voc.py makes it")
     classes = read_classes(args.classes) if args.classes else VOC_CLASSES
-    names = choose(read_list(args.voc, args.split), args.ids)
+    names = choose(read_split(args.voc, args.split), args.ids)
     columns = [(run.name + (" with CRF" if crf else ""), folder) for run in runs for crf, folder in run.folders.items()]
     rows, labels = [], set()
     for name, path in zip(names, truth_paths(args.voc, names)):
@@ -138,12 +147,6 @@ def choose(names, wanted, count=6):
     return wanted
 
 
-# --- log -------------------------------------------------------------------------------------------------------
-
-LINE = re.compile(r"Iteration (?P<iteration>\d+)(?: \(.*?\))?, (?P<what>loss|lr) = (?P<value>\S+)"
-                  r"|Train net output #\d+: (?P<name>\S+) = (?P<output>\S+)(?P<weighted> \(\*)?")
-
-
 def draw_log(args):
     """Loss, violations, solver time and learning rate of a training, from Caffe's log.
 
@@ -177,39 +180,6 @@ def draw_log(args):
             axis.legend(frameon=False, loc="upper right", bbox_to_anchor=(1, 0.95))
     axes[-1].set_xlabel("iteration")
     return figure
-
-
-def read_log(path):
-    """{"loss": {iteration: value}, "lr": {iteration: value}, "solver": {iteration: N x 4}} of Caffe's log."""
-    log = {"loss": {}, "lr": {}, "solver": {}}
-    outputs, last = {}, -1
-    with open(path, errors="replace") as lines:
-        for line in lines:
-            match = LINE.search(line)
-            if not match:
-                continue
-            try:
-                value = float(match["value"] or match["output"])
-            except ValueError:                              # cut off by a kill
-                continue
-            if match["name"]:
-                if not match["weighted"] and last >= 0:
-                    outputs.setdefault(match["name"], []).append(value)
-                    if len(outputs[match["name"]]) % 4 == 0:
-                        log["solver"][last] = np.reshape(outputs[match["name"]], (-1, 4))
-                continue
-            iteration = int(match["iteration"])
-            if iteration < last:                            # resumed, or started again
-                for series in log.values():
-                    for i in [i for i in series if i >= iteration]:
-                        del series[i]
-            if iteration != last:
-                outputs = {}
-            last = iteration
-            log[match["what"]][iteration] = value
-    if not log["loss"]:
-        raise UserError(f"{path}: has no line `Iteration N, loss = x`; is it the log of `caffe train`?")
-    return log
 
 
 def curve(axis, series, shade, name=None):
@@ -255,8 +225,6 @@ def stretch(axis, fraction):
         axis.set_ylim(0, max(1.08 * y.max(), 1e-12))
 
 
-# --- constraints -----------------------------------------------------------------------------------------------
-
 def draw_constraints(args):
     """What the constraints did to one image: the net's output q, the latent distribution p nearest to it that obeys
     them, and the labels' areas in both against their bounds.
@@ -264,11 +232,9 @@ def draw_constraints(args):
     tools/show.py constraints data/VOCdevkit/VOC2012/JPEGImages/2007_000033.jpg --tags aeroplane --out aeroplane.png
     tools/show.py constraints street.jpg --tags bus,person --large bus --out street.png
     """
-    import infer
-    from constraints import size_constraints, tag_constraints
-    net, weights = args.net or infer.NET, args.weights or infer.HEAD
+    net, weights = args.net or predict.NET, args.weights or predict.HEAD
     rgb = read_image(args.image)
-    about = infer.read_about(net, weights)
+    about = predict.read_about(net, weights)
     classes = read_classes(args.classes) if args.classes else tuple(about.get("classes", VOC_CLASSES))
     present = flags(args.tags, classes, "--tags")
     if args.large is None:
@@ -278,10 +244,10 @@ def draw_constraints(args):
         if (large & ~present).any():
             raise UserError(f"--large {args.large}: {classes[np.argmax(large & ~present)]} is not among --tags")
         c = size_constraints(present, large)
-    image = shrink(rgb, args.size or about.get("size", infer.LONG_SIDE))
-    loaded = cli.load_net(net, infer.find_weights(net, weights), shape=(1, 3, *image.shape[:2]))
-    infer.check_scores(loaded, net, classes)
-    scores = infer.forward(loaded, image)
+    image = shrink(rgb, args.size or about.get("size", LONG_SIDE))
+    loaded = load_net(net, predict.find_weights(net, weights), shape=(1, 3, *image.shape[:2]))
+    check_scores(loaded, net, classes)
+    scores = forward(loaded, image)
     if not np.isfinite(scores).all():
         raise UserError(f"{weights}: the net's scores are not finite")
     return explain(image, scores, c, classes)
@@ -298,13 +264,12 @@ def flags(names, classes, option):
 
 def explain(rgb, scores, c, classes):
     """A figure of q = softmax(scores), scores L x h x w, and of p, the solution under the constraints c."""
-    import dual
     from matplotlib import pyplot as plt
     from scipy.special import softmax
     shape = scores.shape[1:]
     f = np.ascontiguousarray(scores.reshape(len(scores), -1), np.float32)
     q = softmax(f.astype(float), axis=0)
-    s = dual.maximize(f, c)
+    s = ccnn.maximize(f, c)
     if s.status == "infeasible":
         raise UserError("the constraints contradict each other: no distribution obeys them")
     labels = np.flatnonzero(c.allowed)
@@ -363,4 +328,4 @@ def draw_areas(axis, q, s, c, labels, classes):
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    command.run(main)

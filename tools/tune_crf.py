@@ -19,16 +19,23 @@ import json
 import os
 from pathlib import Path
 
-import cli
+import _activate  # noqa: F401
 import numpy as np
-from cli import UserError
-from crf import PRESETS, Preset, pair_with_images, refine
-from images import VOC_CLASSES, InputError, read_classes, read_mask
-from score import confusion, scored
 from tqdm import tqdm
 
+from ccnn import command
+from ccnn.crf import PRESETS, Preset, pair_with_images, refine
+from ccnn.errors import UserError
+from ccnn.files import whole_file
+from ccnn.images import read_mask
+from ccnn.labels import VOC_CLASSES, read_classes
+from ccnn.scores import confusion, scored
+from ccnn.workers import in_processes
+
 COARSE = {"bilateral_weight": (5, 7, 10), "bilateral_xy": (50, 70, 100), "bilateral_rgb": (3, 6, 10)}
+
 STEPS = {"bilateral_weight": 1, "bilateral_xy": 10, "bilateral_rgb": 1}     # of the fine search
+
 START = Preset(gaussian_xy=3, gaussian_weight=3, bilateral_xy=None, bilateral_rgb=None, bilateral_weight=None,
                iterations=10)
 
@@ -56,15 +63,15 @@ def main(argv=None):
 
 
 def parse_args(argv):
-    parser = cli.parser(__doc__)
+    parser = command.parser(__doc__)
     add = parser.add_argument
     add("probabilities", nargs="+", type=Path, help=".npz files of tools/infer.py --probabilities, or folders of them")
     add("--images", type=Path, required=True, metavar="DIR", help="the photographs, same names")
     add("--masks", type=Path, required=True, metavar="DIR", help="the true masks, same names, .png")
     add("--out", type=Path, required=True, metavar="FILE", help="the preset file, .json")
-    add("--count", type=cli.count, default=100, metavar="N", help="images to use, chosen evenly (default: %(default)s)")
+    add("--count", type=command.count, default=100, metavar="N", help="images to use, chosen evenly (default: %(default)s)")
     add("--classes", metavar="FILE", help="class names, one a line (default: VOC's)")
-    add("--jobs", type=cli.count, default=os.cpu_count(), metavar="N", help="processes (default: all cores)")
+    add("--jobs", type=command.count, default=os.cpu_count(), metavar="N", help="processes (default: all cores)")
     return parser.parse_args(argv)
 
 
@@ -124,7 +131,7 @@ class Search:
         total = {preset: np.zeros((self.labels, self.labels), int) for preset in todo}
         left = dict.fromkeys(todo, len(self.images))
         with tqdm(total=len(todo) * len(self.images), desc=what, unit="image", disable=None) as bar:
-            for preset, confusions, error in cli.spread(score_one, tasks, self.jobs):
+            for preset, confusions, error in in_processes(score_one, tasks, self.jobs):
                 if error:
                     raise UserError(error)
                 bar.update()
@@ -139,7 +146,7 @@ class Search:
                 "tried": [[preset and preset._asdict(), miou] for preset, miou in self.miou.items()]}
         if done:
             kept = {"preset": self.best()._asdict(), "miou": self.miou[self.best()], **kept}
-        with cli.whole_file(self.path) as part:
+        with whole_file(self.path) as part:
             part.write_text(json.dumps(kept, indent=1))
 
 
@@ -154,9 +161,9 @@ def score_one(preset, source, photograph, mask, labels):
             raise UserError(f"{source}: finds label {found.max()}, but there are {labels} classes; "
                             "give them with --classes")
         return preset, confusion(truth, found, labels), None
-    except (UserError, InputError) as e:
+    except UserError as e:
         return preset, None, str(e)
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    command.run(main)

@@ -11,24 +11,27 @@ image), which tags alone cannot know and the size bit tells.
 """
 import os
 import shutil
+from html import escape
 from pathlib import Path
-from xml.sax.saxutils import escape
 
-import cli
 import numpy as np
-from images import VOID, indexed
 from PIL import Image, ImageDraw
 from tqdm import tqdm
 
+from ccnn import command
+from ccnn.errors import UserError
+from ccnn.labels import VOID, indexed
+
 CLASSES = ("fish", "beetle", "kite", "snail", "leaf")
+
 HUES = (0.0, 0.2, 0.4, 0.6, 0.8)                    # of the classes' usual colours, as parts of a turn
+
 FAITHFUL = 0.9                                      # of the objects have their usual colour
+
 SHAPES = ((97, 129), (129, 97), (113, 113))          # height, width: 8 k + 1, whole cells of the score grid
+
 FINE = 2                                            # drawn at twice the size, then averaged
 
-
-# Each object: where it is, and its pattern in 0..1, on coordinates u (along) and v (across) in units of the
-# object's radius; k is how many pixels one unit has, so that patterns keep their period (in pixels) at every size.
 
 def fish(u, v, k, period):
     body = u**2 + (v / 0.6)**2 < 1
@@ -63,8 +66,8 @@ def leaf(u, v, k, period):
 def wave(x, period):
     return np.clip(1.5 * np.sin(2 * np.pi * x / period) + 0.5, 0, 1)
 
-
 OBJECTS = (fish, beetle, kite, snail, leaf)
+
 AREA = (2.2, 2.6, 2.1, 2.9, 2.0)                    # of each outline, in units of radius^2
 
 
@@ -181,7 +184,7 @@ def draw(root, train=200, val=60, seed=1):
     if made.is_file() and made.read_text() == mark:
         return root
     if root.exists() and not made.is_file() and any(root.iterdir()):
-        raise cli.UserError(f"{root} exists and was not drawn by this tool: name another folder")
+        raise UserError(f"{root} exists and was not drawn by this tool: name another folder")
 
     fresh = root.with_name(root.name + ".part")
     shutil.rmtree(fresh, ignore_errors=True)
@@ -207,16 +210,16 @@ def draw(root, train=200, val=60, seed=1):
 
 
 def main(argv=None):
-    parser = cli.parser(__doc__)
+    parser = command.parser(__doc__)
     parser.add_argument("root", help="folder to write")
     parser.add_argument("--train", type=int, default=200, help="training images (default %(default)s)")
     parser.add_argument("--val", type=int, default=60, help="validation images (default %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="another seed, another set (default %(default)s)")
     args = parser.parse_args(argv)
     if min(args.train, args.val, args.seed) < 0:
-        raise cli.UserError("--train, --val and --seed must not be negative")
+        raise UserError("--train, --val and --seed must not be negative")
     print(draw(args.root, args.train, args.val, args.seed))
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    command.run(main)

@@ -2,14 +2,14 @@
 """Repeat the paper's comparison with a frozen trunk: train, score and tabulate every system (docs/reproduction.md).
 
     tools/cache_features.py --split train --split val   # VGG-16's features, once
-    tools/study.py --crf heads                          # every row, three seeds
-    tools/study.py --seeds 1 --crf authors              # the authors' CRF as well, on the first of them
-    tools/study.py tags size --seeds 5                  # some rows, more seeds
-    tools/study.py size --held-out --set base_lr=1e-3 --folder slow    # choose settings without touching val
-    tools/study.py --report                             # tables of what is done
-    tools/study.py --report --out docs                  # the same, and study.json and study.png there
+    study/study.py --crf heads                          # every row, three seeds
+    study/study.py --seeds 1 --crf authors              # the authors' CRF as well, on the first of them
+    study/study.py tags size --seeds 5                  # some rows, more seeds
+    study/study.py size --held-out --set base_lr=1e-3 --folder slow    # choose settings without touching val
+    study/study.py --report                             # tables of what is done
+    study/study.py --report --out docs                  # the same, and study.json and study.png there
 
-A run is a row and a seed: the net of prototxt/make_nets.py with that seed, trained by tools/train.py as solvers/head_*
+A run is a row and a seed: the net of prototxt/nets.py with that seed, trained by tools/train.py as solvers/head_*
 say, scored on the cached features of val. The seed sets the order of the images, their mirroring and the first weights;
 in the semi-supervised rows also which images keep their masks. Runs take a core each. Stop at any time: finished runs
 are kept in study/ROW/SEED, begun ones continue from their snapshot. To try other settings, give another --folder.
@@ -23,18 +23,25 @@ import time
 from collections import namedtuple
 from pathlib import Path
 
-import cli
 import numpy as np
-from cli import UserError
-from crf import PRESETS, dense_crf, label_map, load_preset, sample
-from images import FEATURES, VOC_CLASSES, fit, read_image, read_mask
-from infer import Scores, score_grid
-from score import SHORT, confusion, markdown_table, paper_rows, read_list, scored
 from tqdm import tqdm
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "prototxt"))
-import make_nets  # noqa: E402
+from ccnn import command, nets
+from ccnn.baselines import image_level_prior
+from ccnn.crf import PRESETS, dense_crf, load_preset
+from ccnn.errors import UserError
+from ccnn.files import whole_file
+from ccnn.grid import Scores, label_map, sample
+from ccnn.images import fit, read_image, read_mask
+from ccnn.labels import SHORT, VOC_CLASSES
+from ccnn.lists import read_split
+from ccnn.net import load_caffe, load_net, score_grid
+from ccnn.paper import BOUNDS, paper_rows
+from ccnn.paths import ROOT
+from ccnn.scores import confusion, scored
+from ccnn.tables import markdown_table
+from ccnn.trunk import FEATURES
+from ccnn.workers import end_with_parent, in_processes
 
 # title; system of make_nets; changes to its loss; percent of the images that keep masks; solver, if not the system's;
 # whether the classifier sees cells only; whether an image-level prior is tried; runs; those of them that are scored
@@ -42,11 +49,6 @@ import make_nets  # noqa: E402
 Row = namedtuple("Row", "title system loss supervised solver cells ilp seeds crf paper",
                  defaults=({}, None, None, False, False, 3, 3, None))
 
-# The supplement's table (III): a_l, a_0, b_0 and mIoU without CRF, from tags and sizes. The first is the default.
-BOUNDS = [(0.1, 0.2, 0.7, 40.5),
-          (0.2, 0.2, 0.7, 40.6), (0.3, 0.2, 0.7, 40.6), (0.4, 0.2, 0.7, 39.6),
-          (0.1, 0.1, 0.7, 40.5), (0.1, 0.3, 0.7, 40.4), (0.1, 0.4, 0.7, 40.5), (0.1, 0.5, 0.7, 40.4),
-          (0.1, 0.2, 0.5, 36.6), (0.1, 0.2, 0.6, 38.9), (0.1, 0.2, 0.8, 39.7)]
 SHARES = (5, 10, 25, 50)        # percent of the images that keep their masks; 0 is the row tags, 100 the row full
 
 
@@ -54,8 +56,8 @@ def bounds_row(*bounds):
     """Name of the row with these a_l, a_0, b_0."""
     return "size" if bounds == BOUNDS[0][:3] else "bounds_{:g}_{:g}_{:g}".format(*bounds)
 
+PAPERS = {"small_upper": nets.SIZE["small_upper"]}     # the nets for frozen features have another
 
-PAPERS = {"small_upper": make_nets.SIZE["small_upper"]}     # the nets for frozen features have another
 ROWS = {
     "mil_fcn": Row("MIL-FCN", "mil_fcn", crf=1, paper="MIL-FCN"),
     "mil_base": Row("MIL-Base", "mil_base", ilp=True, crf=1, paper="MIL-Base"),
@@ -74,6 +76,7 @@ ROWS = {
                                 loss={**PAPERS, **dict(zip(("fg_lower", "bg_lower", "bg_upper"), bounds))})
        for *bounds, _ in BOUNDS[1:]},
 }
+
 SYSTEMS = ("mil_fcn", "mil_base", "em_adapt", "tags_cells", "tags_paper", "tags", "crops", "size", "size_10", "boxes",
            "full")
 
@@ -88,23 +91,23 @@ def main(argv=None):
         tasks = [task for task in tasks if missing(*task[:5])]
         os.environ["OPENBLAS_NUM_THREADS"] = "1"            # a run a core; read when Caffe is loaded
         with tqdm(total=len(tasks), unit="run") as bar:
-            for line in cli.spread(run, tasks, args.jobs):
+            for line in in_processes(run, tasks, args.jobs):
                 bar.write(line)
                 bar.update()
     results = collect(args.folder)
     text = "\n".join(tables(results).values())
     print(text)
     for folder in [args.folder] + ([args.out] if args.out else []):
-        with cli.whole_file(folder / "study.json") as part:
+        with whole_file(folder / "study.json") as part:
             part.write_text("[\n" + ",\n".join(map(json.dumps, results)) + "\n]\n")     # a line a run
         draw(results, folder / "study.png")
 
 
 def parse_args(argv):
-    parser = cli.parser(__doc__)
+    parser = command.parser(__doc__)
     add = parser.add_argument
     add("rows", nargs="*", metavar="ROW", help=f"some of {', '.join(ROWS)} (default: all)")
-    add("--seeds", type=cli.count, metavar="N", help="runs of each row (default: 3, of other bounds 1)")
+    add("--seeds", type=command.count, metavar="N", help="runs of each row (default: 3, of other bounds 1)")
     add("--held-out", action="store_true", help="train on three quarters of train and score on the rest of it")
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of the solver")
     add("--crf", action="append", default=[], metavar="PRESET",
@@ -113,7 +116,7 @@ def parse_args(argv):
     add("--features", type=Path, default=Path("data/features"), metavar="DIR", help="(default: %(default)s)")
     add("--folder", type=Path, metavar="DIR", help="for nets, snapshots, logs and scores (default: study, or "
                                                    "study/held_out)")
-    add("--jobs", type=cli.count, default=os.cpu_count(), metavar="N", help="runs at a time (default: all cores)")
+    add("--jobs", type=command.count, default=os.cpu_count(), metavar="N", help="runs at a time (default: all cores)")
     add("--report", action="store_true", help="no runs, only the tables")
     add("--out", type=Path, metavar="DIR", help="also write study.json and study.png here")
     args = parser.parse_args(argv)
@@ -121,23 +124,21 @@ def parse_args(argv):
     if unknown:
         raise UserError(f"{unknown[0]}: no such row; there are {', '.join(ROWS)}")
     args.rows = args.rows or list(ROWS)
-    args.folder = args.folder or Path("study/held_out" if args.held_out else "study")
+    args.folder = args.folder or Path("output/study/held_out" if args.held_out else "output/study")
     args.crf = {Path(name).stem: load_preset(name) for name in args.crf}
     return args
 
 
 def hold_out(root):
     """Lists of three quarters of the training images, and of every fourth one."""
-    names = read_list(root, "train")
-    lists = Path("study/held_out/train.txt"), Path("study/held_out/val.txt")
+    names = read_split(root, "train")
+    lists = Path("output/study/held_out/train.txt"), Path("output/study/held_out/val.txt")
     held = names[3::4]
     for path, some in zip(lists, ([name for name in names if name not in set(held)], held)):
-        with cli.whole_file(path) as part:
+        with whole_file(path) as part:
             part.write_text("\n".join(some) + "\n")
     return tuple(map(str, lists))
 
-
-# --- a run ---------------------------------------------------------------------------------------------------
 
 def missing(name, seed, place, args, train):
     """What of a run is still to be scored: "" for the net's own labels, "ilp", and names of CRF presets."""
@@ -176,7 +177,7 @@ def run(name, seed, place, args, train, val):
     result.setdefault("seconds", round(time.monotonic() - began))
     result["iou"].update(score_net(kinds, place, model, args, val))
     result.setdefault("crf", {}).update({kind: args.crf[kind]._asdict() for kind in kinds if kind in args.crf})
-    with cli.whole_file(stored) as part:
+    with whole_file(stored) as part:
         part.write_text(json.dumps(result))
     figures = ", ".join(f"{miou(iou):.1f} {kind}".strip() for kind, iou in result["iou"].items())
     return f"{name} {seed}: mIoU {figures}; {result['seconds']} s to train, {time.monotonic() - began:.0f} in all"
@@ -184,9 +185,9 @@ def run(name, seed, place, args, train, val):
 
 def sources(row, seed, place, args, train):
     """What a run is made of: {name of a file in its folder: text}."""
-    data = {**make_nets.CACHED, "root": str(args.root), "features": str(args.features), "split": train, "seed": seed,
+    data = {**nets.CACHED, "root": str(args.root), "features": str(args.features), "split": train, "seed": seed,
             "supervised": str(place.resolve() / "masks.txt")}
-    net = make_nets.images(row.system, data) + make_nets.trained_head(row.system, cells_only=row.cells, **row.loss)
+    net = nets.images(row.system, data) + nets.trained_head(row.system, cells_only=row.cells, **row.loss)
     solver = ROOT / f"solvers/head_{row.solver or row.system}.prototxt"
     return {"net.prototxt": net, "solver.prototxt": solver.read_text()}
 
@@ -194,7 +195,7 @@ def sources(row, seed, place, args, train):
 def train_net(row, seed, place, args, train):
     """The trained model's path."""
     if row.supervised:
-        names = read_list(args.root, train)
+        names = read_split(args.root, train)
         kept = random.Random(seed).sample(names, round(len(names) * row.supervised / 100))
         (place / "masks.txt").write_text("\n".join(kept) + "\n")
     for file, text in sources(row, seed, place, args, train).items():
@@ -203,7 +204,7 @@ def train_net(row, seed, place, args, train):
     command = [sys.executable, ROOT / "tools/train.py", place / "solver.prototxt",
                *(word for change in changes for word in ("--set", change))]
     with open(place / "train.log", "a") as log:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=cli.end_with_parent)
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=end_with_parent)
     if done.returncode:
         raise UserError((place / "train.log").read_text().strip().splitlines()[-1])
     return done.stdout.strip()
@@ -211,16 +212,15 @@ def train_net(row, seed, place, args, train):
 
 def score_net(kinds, place, model, args, val):
     """{kind: IoU of every class}"""
-    cli.load_caffe()
-    from baseline_losses import image_level_prior  # needs Caffe
-    text = make_nets.layer("data", "Input", [], ["features"],
+    load_caffe()
+    text = nets.layer("data", "Input", [], ["features"],
                            f"input_param {{ shape {{ dim: 1  dim: {FEATURES}  dim: 29  dim: 29 }} }}")
-    (place / "deploy.prototxt").write_text(text + make_nets.head())
-    net = cli.load_net(place / "deploy.prototxt", model)
+    (place / "deploy.prototxt").write_text(text + nets.head())
+    net = load_net(place / "deploy.prototxt", model)
     size = json.loads((args.features / "index.json").read_text())["size"]
     grid = score_grid(ROOT / "prototxt/head_deploy.prototxt")
     totals = dict.fromkeys(kinds, 0)
-    for name in read_list(args.root, val):
+    for name in read_split(args.root, val):
         file = args.features / f"{name}.npy"
         try:
             features = np.load(file)
@@ -246,8 +246,6 @@ def score_net(kinds, place, model, args, val):
             for kind, C in totals.items()}
 
 
-# --- the report ----------------------------------------------------------------------------------------------
-
 def collect(folder):
     """What the finished runs of a folder scored, in the order of ROWS."""
     found = [read_result(path) for path in folder.glob("*/*/score.json")]
@@ -264,7 +262,7 @@ def mious(results, name, kind=""):
     return [miou(run["iou"][kind]) for run in results if run["row"] == name and kind in run["iou"]]
 
 
-def spread(values):
+def deviation(values):
     """Standard deviation over the seeds; None of a single one."""
     return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
@@ -273,7 +271,7 @@ def said(values):
     """Mean +- standard deviation."""
     if not values:
         return None
-    return f"{np.mean(values):.1f}" + (f" ± {spread(values):.1f}" if len(values) > 1 else "")
+    return f"{np.mean(values):.1f}" + (f" ± {deviation(values):.1f}" if len(values) > 1 else "")
 
 
 def tables(results):
@@ -287,7 +285,7 @@ def tables(results):
             ours = mious(results, name, kind)
             if ours:
                 seconds = [result["seconds"] for result in results if result["row"] == name]
-                lines.append([title, f"`tools/study.py {name}`", str(len(ours)), said(ours),
+                lines.append([title, f"`study/study.py {name}`", str(len(ours)), said(ours),
                               *(said(mious(results, name, preset)) for preset in presets),
                               *(paper.get((theirs, crf)) for crf in (False, True)), f"{np.mean(seconds):.0f}"])
     made = {"systems": markdown_table(["system", "command", "runs", "mIoU", "authors' CRF", "our CRF", "paper",
@@ -302,7 +300,7 @@ def tables(results):
         ours = [mious(results, name) for name in (better, worse)]
         if all(ours):
             gap = np.mean(ours[0]) - np.mean(ours[1])
-            noise = np.hypot(*[(spread(values) or 0) / np.sqrt(len(values)) for values in ours])
+            noise = np.hypot(*[(deviation(values) or 0) / np.sqrt(len(values)) for values in ours])
             holds = "yes" if gap > 2 * noise else "no" if gap < -2 * noise else "undecided"
             single = " (of one run)" if min(map(len, ours)) == 1 else ""
             theirs = (a, False) in paper and (b, False) in paper and paper[a, False] - paper[b, False]
@@ -317,10 +315,10 @@ def tables(results):
             lines.append([*map(str, bounds), f"{np.mean(ours):.1f}", theirs])
     made["bounds"] = markdown_table(["a_l", "a_0", "b_0", "mIoU", "paper"], lines)
     if len(lines) == len(BOUNDS):
-        deviation = [float(np.mean([spread([float(line[column]) for line in [lines[0], *lines[group]]])
+        along = [float(np.mean([deviation([float(line[column]) for line in [lines[0], *lines[group]]])
                                     for group in (slice(1, 4), slice(4, 8), slice(8, 11))])) for column in (3, 4)]
         made["bounds"] += "\nStandard deviation along a bound, mean of the three: " \
-                          "{:.2f} (the paper's figures: {:.2f}).\n".format(*deviation)
+                          "{:.2f} (the paper's figures: {:.2f}).\n".format(*along)
 
     lines = [[f"{share} %", str(len(ours)), said(ours)] for share, ours in semi(results)]
     made["semi"] = markdown_table(["images with masks", "runs", "mIoU"], lines)
@@ -353,10 +351,10 @@ def draw(results, path):
     axis.set(xlabel="images with masks, %", ylabel="mIoU", xticks=shares)
     axis.spines[["top", "right"]].set_visible(False)
     axis.grid(axis="y", alpha=0.3)
-    with cli.whole_file(path) as part:
+    with whole_file(path) as part:
         figure.savefig(part, dpi=150)
     plt.close(figure)
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    command.run(main)

@@ -11,10 +11,12 @@ from html import escape
 from typing import NamedTuple, Optional
 
 import numpy as np
-from images import BACKGROUND, VOID
 from PIL import Image
 
+from ccnn.labels import BACKGROUND, VOID
+
 COLOURS = ("#ffffff", "#d1495b", "#e9a227", "#00798c", "#7b4fa3", "#57a639")      # of the labels
+
 LINES = {"tags": "#2463a6", "size": "#0a7d5c", "em_adapt": "#c2702a", "mil_fcn": "#b5507c", "mil_base": "#8c7ab8",
          "full": "#5b6470"}
 
@@ -63,8 +65,6 @@ class Story(NamedTuple):
     no_photographs: Optional[str]    # why there are none
 
 
-# --- pictures --------------------------------------------------------------------------------------------------
-
 def rgb(colour):
     return np.array([int(colour[i:i + 2], 16) for i in (1, 3, 5)], float)
 
@@ -100,8 +100,6 @@ def legend(classes):
         f'<span><i style="background:{colour}"></i>{escape(name)}</span>'
         for colour, name in zip(COLOURS[1:], classes[1:])) + "</p>"
 
-
-# --- charts ----------------------------------------------------------------------------------------------------
 
 def chart(curves, title, unit, top=None):
     """Lines over iterations. curves: [(name, colour, {x: y})]; names stand at the lines' ends, moved apart."""
@@ -169,8 +167,6 @@ def areas(step, classes):
         parts.append(f'<text x="{left + 4}" y="{y + 47}" class="tick">{note}</text>')
     return "".join(parts) + "</svg>"
 
-
-# --- sections --------------------------------------------------------------------------------------------------
 
 def gallery(story):
     columns = (("size", "tags + size"), ("tags", "tags alone"))

@@ -8,25 +8,26 @@
 Every problem is solved by every method in turn, so that noise of the machine hits all alike. Ours stop
 on a proven duality gap, computed within the time; the baselines on a residual or on no more progress.
 """
-# ruff: noqa: E402      (threads are limited before NumPy is imported)
 import os
 import time
 from pathlib import Path
 
-for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[variable] = "1"          # read when NumPy is imported
-
-import cli
-import dual
 import numpy as np
-from constraints import Constraints, box_constraints, size_constraints, tag_constraints
+from machine import machine
 from scipy import ndimage, optimize, sparse
 from tqdm import tqdm
 
+import ccnn
+from ccnn import command
+from ccnn.constraints import Constraints, box_constraints, size_constraints, tag_constraints
+from ccnn.errors import UserError
+from ccnn.files import whole_file
+
+for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[variable] = "1"          # read when NumPy is imported
+
 LABELS = 21
 
-
-# ---- the baselines: float64, as one would write them -----------------------------------------
 
 class PlainRows:
     """What a baseline may prepare once, outside the time: the labels that occur, and the rows on them.
@@ -103,8 +104,6 @@ def plain_lbfgsb(dual, tol=1e-7, limit=20000):
                              options=dict(gtol=tol, ftol=1e-14, maxiter=limit, maxfun=limit)).x
 
 
-# ---- the problems ----------------------------------------------------------------------------
-
 def score_map(rng, height, width, std=None, labels=LABELS):
     """Smooth random scores, labels x (height width) float32: gaussian-filtered noise with a std of 0.1 to 5."""
     noise = ndimage.gaussian_filter(rng.standard_normal((labels, height, width)), (0, *[rng.uniform(2, 8)] * 2))
@@ -163,8 +162,6 @@ def biting(maker, rng, *size, **options):
             return f, c
 
 
-# ---- the clock -------------------------------------------------------------------------------
-
 def clock(call, *arguments):
     start = time.thread_time()
     result = call(*arguments)
@@ -172,9 +169,9 @@ def clock(call, *arguments):
 
 
 def ours(method, f, c, zeros, hardness=1.0, tol=1e-6):
-    s = dual.maximize(f, c, hardness=hardness, method=method, tol=tol)
+    s = ccnn.maximize(f, c, hardness=hardness, method=method, tol=tol)
     if s.status != "optimal":
-        raise cli.UserError(f"{method} returned {s.status}, gap {s.gap:.2g}, on a feasible problem")
+        raise UserError(f"{method} returned {s.status}, gap {s.gap:.2g}, on a feasible problem")
     s.write(zeros)                      # p: the baselines leave it behind, too
     return s.iterations, s.gap
 
@@ -224,7 +221,7 @@ def median_time(problems, repeats=9):
 
 def exponential_pass(n, labels, repeats=31):
     x = np.linspace(-5, 0, n * labels, dtype=np.float32)
-    return np.median([clock(dual.exp_pass, x)[0] for _ in range(repeats)])
+    return np.median([clock(ccnn.dual.exp_pass, x)[0] for _ in range(repeats)])
 
 
 def growth(rng, quick):
@@ -286,7 +283,7 @@ def requirements(results, physical, per_pixel):
 
 
 def main(argv=None):
-    parser = cli.parser(__doc__)
+    parser = command.parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="a few problems of each kind, in seconds")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write bench_solver.md and bench_solver.png there")
     parser.add_argument("--seed", type=int, default=1, help="of the random problems (default 1)")
@@ -317,7 +314,7 @@ def main(argv=None):
     report = [
         "# The dual solver, measured", "",
         "`tools/bench_solver.py --out docs/`" + (" --quick" if args.quick else ""), "",
-        cli.machine(), "",
+        machine(), "",
         "CPU time of one thread. Problems: smooth random score maps (std 0.1 to 5), 41 x 41 to 63 x 63 unless said, "
         "21 labels, 1 to 5 of them present besides the background; only those whose rows q violates. Ours include p "
         "and the certificate: gap <= 1e-6 at hardness 1, <= 1e-4 at hardness 1000. The baselines work in float64 on "
@@ -330,17 +327,17 @@ def main(argv=None):
     ]
     curves = growth(rng, args.quick)
     if args.out:
-        with cli.whole_file(args.out / "bench_solver.png") as path:
+        with whole_file(args.out / "bench_solver.png") as path:
             plot(curves, path)
         report += ["Growth with pixels, labels and rows:", "", "![growth](bench_solver.png)", ""]
     for what, (sizes, seconds, _) in curves.items():
         report += [f"- {what}: " + ", ".join(f"{size}: {1e3 * t:.3g} ms" for size, t in zip(sizes, seconds))]
     text = "\n".join(report) + "\n"
     if args.out:
-        with cli.whole_file(args.out / "bench_solver.md") as path:
+        with whole_file(args.out / "bench_solver.md") as path:
             Path(path).write_text(text)
     print(text)
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    command.run(main)

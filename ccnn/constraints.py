@@ -6,7 +6,7 @@ p is L labels x n pixels; every row is a mean over the pixels, so b is a fractio
 price beta is the number the paper quotes: the most that a row may add to a pixel's score. Labels that
 a pixel cannot take are no rows but a mask, `allowed`: the solver drops them.
 
-No Caffe in here: with `dual`, this works from NumPy or any other framework.
+`ccnn.maximize` finds the distribution. No framework is needed but NumPy.
 """
 
 import functools
@@ -14,8 +14,7 @@ import functools
 import numpy as np
 from scipy import sparse
 
-BACKGROUND = 0
-VOID = 255
+from ccnn.labels import BACKGROUND, VOID
 
 
 class Constraints:

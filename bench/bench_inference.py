@@ -7,31 +7,37 @@
 
 The net is prototxt/head_deploy.prototxt with random weights, which take as long as any others: nothing is fetched.
 """
-import contextlib
-import io
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 
-import cli
-import infer
 import numpy as np
 import pydensecrf.densecrf as dcrf
-from cli import UserError
-from crf import LONG_SIDE, PRESETS, dense_crf
-from images import LABELS, read_image, shrink
+from machine import machine
 from PIL import Image
 from scipy.ndimage import gaussian_filter
 from tqdm import tqdm
+
+from ccnn import command
+from ccnn.crf import LONG_SIDE, PRESETS, dense_crf
+from ccnn.errors import UserError
+from ccnn.files import whole_file
+from ccnn.images import read_image, shrink
+from ccnn.labels import LABELS
+from ccnn.net import load_caffe
+from ccnn.paths import ROOT
+from ccnn.predict import NET, find_photographs
 
 SIZE = 321              # long side that the net sees: that of the shipped heads
 
 
 def main(argv=None):
-    parser = cli.parser(__doc__)
+    parser = command.parser(__doc__)
     add = parser.add_argument
     add("--images", type=Path, metavar="DIR", help="photographs to use (default: drawn ones)")
-    add("--count", type=cli.count, default=12, metavar="N", help="how many (default: %(default)s)")
+    add("--count", type=command.count, default=12, metavar="N", help="how many (default: %(default)s)")
     add("--out", type=Path, metavar="DIR", help="write bench_inference.md there")
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
@@ -43,7 +49,7 @@ def main(argv=None):
         ours, direct = crf_seconds([np.array(shrink(read_image(path), LONG_SIDE)) for path in photographs[:5]])
     text = "\n".join([
         "# Inference, measured", "",
-        f"`tools/bench_inference.py`{' on photographs of our own' if args.images else ''}. {cli.machine()}", "",
+        f"`tools/bench_inference.py`{' on photographs of our own' if args.images else ''}. {machine()}", "",
         f"{len(photographs)} photographs, net at {SIZE} pixels, CRF at {LONG_SIDE}, files written, overlays too; "
         "start-up not counted.", "",
         "| CRF | jobs | images / s |", "|---|---|---|",
@@ -53,12 +59,12 @@ def main(argv=None):
         "(required: at most +5 %).", ""])
     print(text)
     if args.out:
-        with cli.whole_file(args.out / "bench_inference.md") as part:
+        with whole_file(args.out / "bench_inference.md") as part:
             part.write_text(text)
 
 
 def choose(folder, count):
-    found = infer.find_photographs([str(folder)], None, folder / "out")[:count]
+    found = find_photographs([str(folder)], None, folder / "out")[:count]
     if len(found) < 3:
         raise UserError(f"{folder}: holds {len(found)} photographs, need 3 or more")
     return [path for path, _ in found]
@@ -78,22 +84,23 @@ def draw(folder, count):
 
 
 def random_weights(path):
-    caffe = cli.load_caffe()
+    caffe = load_caffe()
     caffe.set_random_seed(1)
-    caffe.Net(str(infer.NET), caffe.TEST).save(str(path))
+    caffe.Net(str(NET), caffe.TEST).save(str(path))
     return path
 
 
 def throughput(photographs, weights, folder, crf, jobs):
     """Photographs a second: all of them, less a run on one, which is start-up."""
     net = folder / "net.prototxt"
-    net.write_text(infer.NET.read_text())       # another path than the default net's: these weights hold the trunk
+    net.write_text(NET.read_text())       # another path than the default net's: these weights hold the trunk
     seconds = []
     for some in (photographs[:1], photographs):
-        with tempfile.TemporaryDirectory(dir=folder) as out, contextlib.redirect_stdout(io.StringIO()):
+        with tempfile.TemporaryDirectory(dir=folder) as out:
             start = time.perf_counter()
-            infer.main(["--net", str(net), "--weights", str(weights), "--out", out, "--size", str(SIZE),
-                        "--jobs", str(jobs), *(["--crf", "authors"] if crf else []), *map(str, some)])
+            subprocess.run([sys.executable, ROOT / "tools/infer.py", "--net", net, "--weights", weights, "--out", out,
+                            "--size", str(SIZE), "--jobs", str(jobs), *(["--crf", "authors"] if crf else []), *some],
+                           stdout=subprocess.DEVNULL, check=True)
             seconds.append(time.perf_counter() - start)
     return (len(photographs) - 1) / (seconds[1] - seconds[0])
 
@@ -130,4 +137,4 @@ def clock(call, *arguments):
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    command.run(main)

@@ -7,7 +7,7 @@
 1. draw a small data set in VOC's layout            tools/draw_demo.py data/demo
 2. train six systems on it, two at a time           caffe train -solver solvers/demo_tags.prototxt, ...
 3. segment and score the validation images
-4. segment three photographs with the shipped model tools/infer.py
+4. segment three photographs with the shipped model tools/py
 5. write the page
 
 The systems share net, schedule and order of images; the loss alone differs. Photographs need VGG-16's convolutions from
@@ -21,17 +21,30 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-import cli
 import demo_page
 import draw_demo
 import numpy as np
-from cli import UserError
-from images import read_classes, read_image, read_mask
+from scipy.special import softmax
 from tqdm import tqdm
-from train import find_caffe
 
-ROOT = Path(__file__).resolve().parents[1]
+import ccnn
+from ccnn import command
+from ccnn.caffelog import last_words, progress, read_log
+from ccnn.constraints import tag_constraints
+from ccnn.errors import UserError
+from ccnn.files import whole_file
+from ccnn.grid import Scores, label_map
+from ccnn.images import read_image, read_mask
+from ccnn.labels import read_classes
+from ccnn.lists import read_split
+from ccnn.net import forward, load_caffe, load_net, score_grid
+from ccnn.paths import ROOT
+from ccnn.predict import HEAD
+from ccnn.scores import confusion, scored
+from ccnn.training import find_caffe
+
 DEPLOY = ROOT / "prototxt/demo_deploy.prototxt"
+
 DATA = ROOT / "data/demo"               # where the nets look for it
 
 SYSTEMS = {                             # as in the file names: title, what training knows of an image
@@ -42,7 +55,9 @@ SYSTEMS = {                             # as in the file names: title, what trai
     "mil_base": ("MIL-Base", "its tags"),
     "full": ("full supervision", "the label of every pixel"),
 }
+
 PHOTOGRAPHS = ("chelsea.png", "astronaut.png", "motorcycle_left.png")      # a cat, a person, a motorbike
+
 PATIENCE = 180                          # seconds for the photographs: a slow network must not keep the page
 
 
@@ -70,7 +85,7 @@ def main(argv=None):
     args = parse_args(argv)
     start = time.monotonic()
     work = args.work.resolve()
-    cli.load_caffe()
+    load_caffe()
     data = draw_demo.draw(work / "data/demo", *args.images)
     runs = [plan(system, seed, data, work, args.iterations)
             for seed in range(1, args.seeds + 1) for system in args.systems]
@@ -81,22 +96,22 @@ def main(argv=None):
         return
     pictures, reason = photographs(work)
     story = tell(runs, scored, data, pictures, reason, (time.monotonic() - start) / 60)
-    page = work / "demo/index.html"
-    with cli.whole_file(page) as part:
+    page = work / "output/demo/index.html"
+    with whole_file(page) as part:
         part.write_text(demo_page.page(story), encoding="utf-8")
     print(f"\n{page}\nopen it in a browser; it is one file and needs no network")
 
 
 def parse_args(argv):
-    parser = cli.parser(__doc__)
+    parser = command.parser(__doc__)
     add = parser.add_argument
-    add("--seeds", type=cli.count, default=1, metavar="N", help="train every system N times (the page shows the first)")
+    add("--seeds", type=command.count, default=1, metavar="N", help="train every system N times (the page shows the first)")
     add("--scores-only", action="store_true", help="print the scores and write no page")
     add("--systems", type=lambda text: text.split(","), default=list(SYSTEMS), metavar="A,B",
         help=f"only these, with --scores-only: {', '.join(SYSTEMS)}")
-    add("--iterations", type=cli.count, metavar="N", help="instead of those in the solvers, for a quick look")
-    add("--images", type=cli.count, nargs=2, default=(), metavar=("TRAIN", "VAL"), help="draw that many instead")
-    add("--jobs", type=cli.count, default=2, metavar="N",
+    add("--iterations", type=command.count, metavar="N", help="instead of those in the solvers, for a quick look")
+    add("--images", type=command.count, nargs=2, default=(), metavar=("TRAIN", "VAL"), help="draw that many instead")
+    add("--jobs", type=command.count, default=2, metavar="N",
         help="trainings at a time, one core each (default: %(default)s)")
     add("--work", type=Path, default=ROOT, metavar="DIR", help="where data/, snapshots/ and demo/ go (default: here)")
     args = parser.parse_args(argv)
@@ -107,8 +122,6 @@ def parse_args(argv):
         raise UserError("the page shows all systems: give --scores-only with --systems")
     return args
 
-
-# --- training ----------------------------------------------------------------------------------------------------
 
 def plan(system, seed, data, work, iterations):
     """The Run of solvers/demo_SYSTEM.prototxt, as it is or, with another seed, data set or length, a copy of it."""
@@ -169,24 +182,6 @@ def launch(run):
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "GLOG_logtostderr": "1", "GLOG_minloglevel": "0"})
 
 
-def progress(run):
-    """The last iteration in the log."""
-    with open(run.log, "rb") as log:
-        log.seek(max(0, log.seek(0, os.SEEK_END) - 4000))
-        seen = re.findall(rb"Iteration (\d+)", log.read())
-    return int(seen[-1]) if seen else 0
-
-
-def last_words(log):
-    """What ended a training, from its log: Caffe's fatal line, else the last line that says something."""
-    lines = [line for line in log.read_text(errors="replace").splitlines()
-             if line.strip() and not line.startswith(("***", "PC: @", "    @"))]
-    fatal = [line.partition("] ")[2] for line in lines if re.match(r"F\d{4}", line)]
-    return (fatal or lines or ["it wrote nothing"])[-1]
-
-
-# --- scores ------------------------------------------------------------------------------------------------------
-
 class Scored(NamedTuple):
     row: object                         # score.Row of the last snapshot
     course: dict                        # {iteration: mIoU}
@@ -195,22 +190,19 @@ class Scored(NamedTuple):
 
 def score(runs, data, last_only):
     """{run: Scored} on the validation images."""
-    import infer
-    from crf import label_map
-    from score import confusion, read_list, scored
     classes = read_classes(data / "classes.txt")
-    names = read_list(data, "val")
+    names = read_split(data, "val")
     images = [read_image(data / f"JPEGImages/{name}.jpg") for name in names]
     truths = [read_mask(data / f"SegmentationClass/{name}.png", len(classes)) for name in names]
-    grid = infer.score_grid(DEPLOY)
+    grid = score_grid(DEPLOY)
     results = {}
     models = [(run, iteration, model) for run in runs
               for iteration, model in list(run.snapshots().items())[-1 if last_only else 0:]]
     for run, iteration, model in tqdm(models, desc="scoring", unit="model", disable=None):
-        net = cli.load_net(DEPLOY, model)
+        net = load_net(DEPLOY, model)
         masks = []
         for image in images:
-            scores = infer.Scores(infer.forward(net, image), image.shape[:2], *grid)
+            scores = Scores(forward(net, image), image.shape[:2], *grid)
             masks.append(label_map(scores.values, *scores.cells(*image.shape[:2])))
         C = sum(confusion(truth, mask, len(classes)) for truth, mask in zip(truths, masks))
         row = scored(SYSTEMS[run.system][0], "val", False, C)
@@ -230,18 +222,14 @@ def summary(runs, scored):
     return "mean IoU on the validation images, percent\n" + "\n".join(lines)
 
 
-# --- the page ----------------------------------------------------------------------------------------------------
-
 def tell(runs, scored, data, pictures, reason, minutes):
     """The Story of the first seed's runs."""
-    from score import read_list
-    from show import read_log
     first = {run.system: run for run in runs if run.seed == 1}
     logs = {system: read_log(run.log) for system, run in first.items()}
     classes = read_classes(data / "classes.txt")
     systems = [demo_page.System(system, *SYSTEMS[system], scored[run].row.iou, scored[run].row.miou,
                                 logs[system]["loss"], scored[run].course) for system, run in first.items()]
-    train_names, names = read_list(data, "train"), read_list(data, "val")
+    train_names, names = read_split(data, "train"), read_split(data, "val")
 
     def load(name):
         return (read_image(data / f"JPEGImages/{name}.jpg"),
@@ -267,14 +255,10 @@ def tell(runs, scored, data, pictures, reason, minutes):
 
 def solve(iteration, model, image, present):
     """The Step of an image at a snapshot: q, p, and the areas that the tags demand."""
-    import dual
-    import infer
-    from constraints import tag_constraints
-    from scipy.special import softmax
-    scores = infer.forward(cli.load_net(DEPLOY, model), image)
+    scores = forward(load_net(DEPLOY, model), image)
     f = np.ascontiguousarray(scores.reshape(len(scores), -1))
     c = tag_constraints(present)
-    s = dual.maximize(f, c)
+    s = ccnn.maximize(f, c)
     labels = np.flatnonzero(c.allowed)
     q = softmax(f, axis=0)
     bounds, forces = {l: [None, None] for l in labels}, dict.fromkeys(labels, 0.0)
@@ -290,7 +274,6 @@ def solve(iteration, model, image, present):
 
 def photographs(work):
     """([(name, overlay)], None), or ([], why there are none). Nothing here may end the demonstration."""
-    from infer import HEAD
     if not HEAD.exists():
         return [], f"{HEAD.relative_to(ROOT)} is not there"
     try:
@@ -302,17 +285,17 @@ def photographs(work):
     if not sources:
         return [], "this scikit-image carries no photographs"
     print(f"segmenting photographs with {HEAD.relative_to(ROOT)}", flush=True)
-    out = work / "demo/photographs"
+    out = work / "output/demo/photographs"
     try:
-        done = subprocess.run([sys.executable, ROOT / "tools/infer.py", "--out", out, "--crf", "tuned", *sources],
+        done = subprocess.run([sys.executable, ROOT / "tools/py", "--out", out, "--crf", "tuned", *sources],
                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=PATIENCE)
     except subprocess.TimeoutExpired:
-        return [], f"tools/infer.py took more than {PATIENCE} seconds, the fetching of VGG-16 included"
+        return [], f"tools/py took more than {PATIENCE} seconds, the fetching of VGG-16 included"
     if done.returncode:
-        words = (done.stderr.strip().splitlines() or ["tools/infer.py failed"])[-1]
+        words = (done.stderr.strip().splitlines() or ["tools/py failed"])[-1]
         return [], words.partition("error: ")[2] or words
     return [(path.stem, read_image(out / f"overlay/{path.stem}.jpg")) for path in sources], None
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    command.run(main)

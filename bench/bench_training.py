@@ -17,19 +17,28 @@ import tempfile
 import time
 from pathlib import Path
 
-import cli
 import numpy as np
-from images import FEATURES, LABELS, feature_size, indexed
+from machine import machine
 from PIL import Image
 from scipy import ndimage
 from tqdm import tqdm
 
-ROOT = Path(__file__).resolve().parent.parent
+from ccnn import command
+from ccnn.files import whole_file
+from ccnn.grid import feature_size
+from ccnn.labels import LABELS, indexed
+from ccnn.net import load_caffe
+from ccnn.paths import ROOT
+from ccnn.trunk import FEATURES
+
 SIDE = 63
+
 LIMIT = 1.5                 # softmaxes that the constrained loss may cost, from tags
+
 DATA_LIMIT = 0.02           # of a VGG-16 iteration, for reading and decoding
 
 CCNN = "constrained_loss", "ConstrainedLossLayer"
+
 LOSSES = {                  # layer, its param_str, its bottoms after the scores
     "CCNN, tags": (CCNN, {"supervision": "tags"}, ["tags"]),
     "CCNN, tags, with diagnostics": (CCNN, {"supervision": "tags"}, ["tags"]),
@@ -41,8 +50,6 @@ LOSSES = {                  # layer, its param_str, its bottoms after the scores
     "MIL-Base": (("baseline_losses", "MILBaseLossLayer"), {}, ["tags"]),
 }
 
-
-# --- 1. loss layers ------------------------------------------------------------------------------------------------
 
 def image(rng):
     """{blob: array} of one image: smooth random scores of standard deviation 0.1 to 5, one to five tags."""
@@ -118,8 +125,6 @@ def loss_table(caffe, folder, images, turns):
     return lines
 
 
-# --- 2. and 3. whole iterations ---------------------------------------------------------------------------------------
-
 def draw_voc(root, size, images):
     """A VOC folder of smooth noise with rectangles of random classes."""
     rng = np.random.default_rng(2)
@@ -193,14 +198,14 @@ def iteration_table(caffe, folder, name, settings, steps, watches, reader):
 
 
 def main(argv=None):
-    parser = cli.parser(__doc__)
+    parser = command.parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="a few repetitions, no VGG-16")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write bench_training.md there")
     args = parser.parse_args(argv)
-    command = "tools/bench_training.py --out docs/" + " --quick" * args.quick
-    report = ["# Training, measured", "", f"`{command}`", "",
-              f"{cli.machine()}; load {os.getloadavg()[0]:.1f} before the start", ""]
-    caffe = cli.load_caffe()
+    invocation = "bench/bench_training.py --out docs/" + " --quick" * args.quick
+    report = ["# Training, measured", "", f"`{invocation}`", "",
+              f"{machine()}; load {os.getloadavg()[0]:.1f} before the start", ""]
+    caffe = load_caffe()
 
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
@@ -237,10 +242,10 @@ def main(argv=None):
                    *lines, "", f"{1 / seconds:.2f} iterations a second, {images / seconds:.1f} images a second.", ""]
     text = "\n".join(report)
     if args.out:
-        with cli.whole_file(args.out / "bench_training.md") as path:
+        with whole_file(args.out / "bench_training.md") as path:
             path.write_text(text)
     print(text)
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    command.run(main)

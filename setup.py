@@ -1,6 +1,6 @@
-"""Compile dual.pyx in place, for the Python that runs this.
+"""Compile the solver into the package.
 
-    python cython/setup.py build_ext --inplace
+    python setup.py build_ext --inplace     # for the Python that runs this
 """
 import os
 import shlex
@@ -27,11 +27,9 @@ def accepted(flag):
         return subprocess.run(command, stderr=subprocess.DEVNULL).returncode == 0
 
 
-os.chdir(os.path.dirname(os.path.abspath(__file__)))
 setup(
-    name="dual",
     ext_modules=cythonize(
-        Extension("dual", ["dual.pyx"], libraries=["m"], extra_compile_args=[flag for flag in FLAGS if accepted(flag)]),
+        Extension("ccnn.dual", ["cython/dual.pyx"], libraries=["m"], extra_compile_args=[flag for flag in FLAGS if accepted(flag)]),
         language_level=3,
     ),
 )

@@ -1,0 +1,50 @@
+"""Labels: their names, their numbers, their colours."""
+import numpy as np
+from PIL import Image
+
+from ccnn.errors import UserError
+
+BACKGROUND = 0
+
+VOID = 255      # label of a pixel that nobody labelled
+
+VOC_CLASSES = (
+    "background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow",
+    "diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
+)
+
+LABELS = len(VOC_CLASSES)
+
+SHORT = dict(zip(VOC_CLASSES, (         # the paper's columns, in its order: VOC's
+    "bgnd", "aero", "bike", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "table", "dog", "horse",
+    "mbike", "person", "plant", "sheep", "sofa", "train", "tv")))
+
+
+def palette():
+    """VOC's colours, 768 ints: r, g, b of label 0, 1, ... Bits 0, 1, 2 of the label are the top bits of r, g, b,
+    bits 3, 4, 5 the next, and so on."""
+    return [sum((label >> (3 * k + channel) & 1) << (7 - k) for k in range(3))
+            for label in range(256) for channel in range(3)]
+
+
+def indexed(labels):
+    """H x W label ids as a picture of palette mode, in VOC's colours."""
+    picture = Image.fromarray(np.asarray(labels, np.uint8))
+    picture.putpalette(palette())
+    return picture
+
+
+def read_classes(path):
+    """Names of the labels from a file with one name a line; `background` is label 0, added if not there."""
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            names = [line.strip() for line in file if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot read the class list: {getattr(error, 'strerror', None) or error}") from None
+    names = [name for name in names if name != VOC_CLASSES[BACKGROUND]]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise UserError(f"{path}: class {min(twice)!r} is listed twice")
+    if not 1 <= len(names) < VOID:
+        raise UserError(f"{path}: lists {len(names)} classes besides the background; expected 1 to {VOID - 1}")
+    return (VOC_CLASSES[BACKGROUND], *names)

@@ -1,0 +1,82 @@
+"""Scores: confusion matrices and IoU, as the paper counts."""
+from typing import NamedTuple, Optional
+
+import numpy as np
+from tqdm import tqdm
+
+from ccnn.errors import UserError
+from ccnn.images import read_mask
+from ccnn.labels import VOID
+
+
+class Row(NamedTuple):
+    """One line of the tables; numbers in percent, None where there is none."""
+    name: str
+    split: str                          # val, test, ...
+    crf: bool
+    miou: float
+    iou: list                           # one entry a class, or empty
+    overall: Optional[float] = None     # share of all pixels that are right
+    mean: Optional[float] = None        # mean over the true labels of the share of their pixels that is right
+    confusion: Optional[list] = None
+
+
+def truth_paths(voc, names):
+    """Where the true masks lie: SegmentationClass, or SegmentationClassAug for images that only SBD labelled."""
+    places = [voc / "SegmentationClass", voc / "SegmentationClassAug"]
+    paths = [next((p / f"{name}.png" for p in places if (p / f"{name}.png").is_file()), None) for name in names]
+    if None in paths:
+        raise UserError(f"{places[0] / names[paths.index(None)]}.png: missing; "
+                        f"{paths.count(None)} of {len(names)} images have no true mask")
+    return paths
+
+
+def prediction_paths(folder, names):
+    paths = [folder / f"{name}.png" for name in names]
+    missing = [path for path in paths if not path.is_file()]
+    if missing:
+        raise UserError(f"{missing[0]}: missing, as are {len(missing) - 1} more of {len(names)} predictions; "
+                        "finish tools/infer.py first, or give --split a list of those that are there"
+                        if len(missing) > 1 else f"{missing[0]}: missing; tools/infer.py makes it")
+    return paths
+
+
+def read_prediction(path, labels, size, of):
+    """A mask of labels 0 .. labels - 1 whose shape is `size`, that of the file `of`."""
+    mask = read_mask(path, labels)
+    if mask.shape != size:
+        raise UserError(f"{path}: is {mask.shape[1]} x {mask.shape[0]}, need {size[1]} x {size[0]} as {of}")
+    if mask.max() == VOID:
+        raise UserError(f"{path}: holds {VOID} (void); a prediction gives every pixel a label 0..{labels - 1}")
+    return mask
+
+
+def confusion(truth, prediction, labels):
+    """C[true label, predicted label] in pixels, L x L; void pixels of the truth (255) do not count."""
+    pairs = truth.astype(np.intp) * 256 + prediction
+    return np.bincount(pairs.ravel(), minlength=1 << 16).reshape(256, 256)[:labels, :labels]
+
+
+def confusions(truths, folders, labels):
+    """One confusion matrix for each folder, summed over all images."""
+    names = [path.stem for path in truths]
+    for folder in folders:
+        prediction_paths(folder, names)
+    total = np.zeros((len(folders), labels, labels), np.int64)
+    for path in tqdm(truths if folders else (), desc="scoring", unit="image", disable=None):
+        truth = read_mask(path, labels)
+        for C, folder in zip(total, folders):
+            C += confusion(truth, read_prediction(folder / path.name, labels, truth.shape, path), labels)
+    return total
+
+
+def scored(name, split, crf, C):
+    """The numbers of a confusion matrix."""
+    right, true, predicted = C.diagonal(), C.sum(axis=1), C.sum(axis=0)
+    if not C.any():
+        raise UserError(f"{name}: the truth has only void pixels; there is nothing to score")
+    with np.errstate(invalid="ignore"):                     # 0 / 0: the label does not occur
+        iou = 100 * right / (true + predicted - right)
+        recall = 100 * right / true
+    return Row(name, split, bool(crf), np.nanmean(iou), [None if np.isnan(v) else v for v in iou],
+               100 * right.sum() / C.sum(), np.nanmean(recall), C.tolist())

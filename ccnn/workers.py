@@ -1,0 +1,48 @@
+"""Work spread over processes that end with the one that started them."""
+import ctypes
+import os
+import signal
+from concurrent import futures
+from multiprocessing import get_context
+
+from ccnn.errors import UserError
+
+
+def in_processes(function, tasks, jobs):
+    """Yield function(*task) for every task, in any order, from `jobs` processes; in this one if jobs is 1.
+
+    tasks may be a generator that computes: it runs in this process while the workers do, and is asked
+    for at most two tasks a worker in advance, which bounds the memory.
+    """
+    if jobs == 1:
+        for task in tasks:
+            yield function(*task)
+        return
+    # spawn: the workers hold neither Caffe nor its threads
+    pool = futures.ProcessPoolExecutor(jobs, get_context("spawn"), become_worker, [os.getpid()])
+    running = set()
+    try:
+        for task in tasks:
+            if len(running) == 2 * jobs:
+                done, running = futures.wait(running, return_when=futures.FIRST_COMPLETED)
+                yield from (future.result() for future in done)
+            running.add(pool.submit(function, *task))
+        yield from (future.result() for future in futures.as_completed(running))
+    except futures.process.BrokenProcessPool:
+        raise UserError(f"one of {jobs} worker processes was ended, most likely for lack of memory; "
+                        "what is finished is kept: run again with fewer --jobs") from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def become_worker(parent):
+    """^C is for the parent, which then ends its workers; and they end with it, whatever ends it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent()
+    if os.getppid() != parent:              # it has ended before
+        os._exit(1)
+
+
+def end_with_parent():
+    """Have the kernel send SIGTERM to this process when its parent has ended."""
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)      # PR_SET_PDEATHSIG
