@@ -25,11 +25,10 @@ from tqdm import tqdm
 
 from ccnn import command
 from ccnn.files import whole_file
-from ccnn.grid import feature_size
 from ccnn.labels import LABELS, indexed
 from ccnn.net import load_caffe
 from ccnn.paths import ROOT
-from ccnn.trunk import FEATURES
+from ccnn.trunk import VGG16
 
 SIDE = 63
 
@@ -232,7 +231,7 @@ def main(argv=None):
         (folder / "features/index.json").write_text(json.dumps({"size": width}))
         rng = np.random.default_rng(3)
         for id in ids:
-            shape = FEATURES, feature_size(height), feature_size(width)
+            shape = VGG16.channels, VGG16.cells(height), VGG16.cells(width)
             np.save(folder / f"features/{id}.npy", np.maximum(rng.normal(0, 2, shape), 0).astype(np.float16))
         lines, seconds, images, _ = iteration_table(
             caffe, folder, "head_size", {"root": str(folder / "voc"), "features": str(folder / "features")},

@@ -13,12 +13,6 @@ def score_size(size, stride=8):
     return (size + stride - 2) // stride + 1
 
 
-def feature_size(size, stride=8):
-    """The same in prototxt/trunk.prototxt, where VGG's own 2x2 pooling puts cell k on the edge before pixel
-    k * stride: 224 -> 29. Of these edges `size` pixels have size + 1."""
-    return score_size(size + 1, stride)
-
-
 class Axis:
     """The rows, or columns, of a sample: where its crop and the cells of its score grid lie in the image file.
 

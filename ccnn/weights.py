@@ -6,7 +6,7 @@ import numpy as np
 from ccnn.errors import UserError
 from ccnn.files import whole_file
 from ccnn.proto import read_message, read_net
-from ccnn.trunk import FEATURES
+from ccnn.trunk import VGG16
 
 
 def stored_layers(path):
@@ -63,7 +63,7 @@ def write_caffemodel(path, weights):
     with whole_file(path) as file:
         file.write_bytes(model.SerializeToString())
 
-CHANNELS = {"data": 3, "features": FEATURES}        # of the blobs that data layers make
+CHANNELS = {"data": 3, "features": VGG16.channels}        # of the blobs that data layers make
 
 
 def convolutions(prototxt):

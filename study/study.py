@@ -40,7 +40,7 @@ from ccnn.paper import BOUNDS, paper_rows
 from ccnn.paths import ROOT
 from ccnn.scores import confusion, scored
 from ccnn.tables import markdown_table
-from ccnn.trunk import FEATURES
+from ccnn.trunk import VGG16
 from ccnn.workers import end_with_parent, in_processes
 
 # title; system of make_nets; changes to its loss; percent of the images that keep masks; solver, if not the system's;
@@ -214,7 +214,7 @@ def score_net(kinds, place, model, args, val):
     """{kind: IoU of every class}"""
     load_caffe()
     text = nets.layer("data", "Input", [], ["features"],
-                           f"input_param {{ shape {{ dim: 1  dim: {FEATURES}  dim: 29  dim: 29 }} }}")
+                           f"input_param {{ shape {{ dim: 1  dim: {VGG16.channels}  dim: 29  dim: 29 }} }}")
     (place / "deploy.prototxt").write_text(text + nets.head())
     net = load_net(place / "deploy.prototxt", model)
     size = json.loads((args.features / "index.json").read_text())["size"]
@@ -226,8 +226,8 @@ def score_net(kinds, place, model, args, val):
             features = np.load(file)
         except (ValueError, EOFError) as e:
             raise UserError(f"{file}: is damaged: {e}; run tools/cache_features.py again") from None
-        if features.shape[0] != FEATURES:
-            raise UserError(f"{file}: has {features.shape[0]} channels, need {FEATURES}; remove {args.features} and "
+        if features.shape[0] != VGG16.channels:
+            raise UserError(f"{file}: has {features.shape[0]} channels, need {VGG16.channels}; remove {args.features} and "
                             "run tools/cache_features.py again")
         net.blobs["features"].reshape(1, *features.shape)
         net.blobs["features"].data[0] = features

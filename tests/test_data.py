@@ -20,7 +20,7 @@ from ccnn.grid import score_size
 from ccnn.images import MEAN_BGR, read_image, read_mask
 from ccnn.labels import VOC_CLASSES, VOID, palette
 from ccnn.samples import FeatureSamples, Samples
-from ccnn.trunk import FEATURES
+from ccnn.trunk import VGG16
 
 TOPS = ["data", "tags", "sizes", "boxes", "labels"]
 
@@ -168,7 +168,7 @@ def test_features_and_supervision_fit(tmp_path, net, crop, scale):
     features = tmp_path / "features"
     features.mkdir()
     (features / "index.json").write_text('{"size": 100}')
-    coded = np.zeros((FEATURES, rows.size, columns.size), np.float16)
+    coded = np.zeros((VGG16.channels, rows.size, columns.size), np.float16)
     coded[:2] = np.meshgrid(rows, columns, indexing="ij")
     np.save(features / "2007_000000.npy", coded)
     data = net({"root": str(root), "split": "train", "features": str(features), "tops": ["features", *TOPS[1:]],
@@ -177,7 +177,7 @@ def test_features_and_supervision_fit(tmp_path, net, crop, scale):
     for _ in range(25):
         got = blobs(data)
         rows, columns = got["features"][0][:, 0].astype(int), got["features"][1][0].astype(int)
-        assert got["features"].shape == ((FEATURES, 5, 5) if crop else coded.shape)
+        assert got["features"].shape == ((VGG16.channels, 5, 5) if crop else coded.shape)
         # the pixels between the first and the last cell, in the order shown; a cell's own is that after its edge
         flips.add(flipped := columns[0] > columns[-1])
         columns = columns - flipped
@@ -638,14 +638,14 @@ def test_cached_features_are_the_trunks(voc, weights, tmp_path, root, net, capsy
     data = net(still(voc, features=str(out), tops=["features", "labels"]), "FeatureDataLayer")
     blobs(data)
     got = blobs(data)
-    assert got["features"].shape == (FEATURES, 6, 7) and expected.std() > 0
+    assert got["features"].shape == (VGG16.channels, 6, 7) and expected.std() > 0
     assert np.allclose(got["features"], expected, rtol=1e-3, atol=1e-4 * expected.max())
     assert got["labels"].shape == (1, 6, 7)
 
     # 2. what is whole stays, what is not is done again
     stamps = {path: path.stat().st_mtime_ns for path in out.glob("*.npy")}
     other, cut = (out / f"2007_00000{i}.npy" for i in (0, 2))
-    np.save(other, np.zeros((FEATURES, 6, 6), np.float16))
+    np.save(other, np.zeros((VGG16.channels, 6, 6), np.float16))
     cut.write_bytes(cut.read_bytes()[:-2])
     (voc / "JPEGImages/2007_000003.jpg").write_bytes(b"")
     assert cache_features.main(arguments) == 1
@@ -672,7 +672,7 @@ def test_features_of_any_folder_and_what_is_missing(voc, weights, tmp_path):
     assert cache_features.main([options["root"], "--out", str(out), "--weights", str(weights), "--jobs", "1"]) == 0
     samples = FeatureSamples({**options, "features": str(out), "tops": ["features", "tags", "labels"], "supervised": 0})
     sample, skipped = samples[1]
-    assert sample["features"].shape == (FEATURES, 5, 7) and sample["tags"].tolist() == [1, 1, 1] and not skipped
+    assert sample["features"].shape == (VGG16.channels, 5, 7) and sample["tags"].tolist() == [1, 1, 1] and not skipped
     assert sample["labels"].shape == (1, 5, 7) and (sample["labels"] == VOID).all()
 
     for shape in ((5, 6), (512, 5, 7)):         # the second is what conv5_3 alone would be

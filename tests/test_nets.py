@@ -10,7 +10,9 @@ from caffe.proto import caffe_pb2
 from google.protobuf import text_format
 
 from ccnn import nets, weights
-from ccnn.grid import feature_size, score_size
+from ccnn.grid import score_size
+from ccnn.net import score_grid
+from ccnn.trunk import VGG16
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -133,14 +135,14 @@ def made(path, text):
     return caffe.Net(str(path), caffe.TEST)
 
 
-@pytest.mark.parametrize("kernel, cells", [(3, score_size), (2, feature_size)])
+@pytest.mark.parametrize("kernel, cells", [(3, score_size), (2, VGG16.cells)])
 def test_stride_8(tmp_path, kernel, cells):
     net = made(tmp_path / "net.prototxt", nets.image(9, 9) + nets.vgg16(kernel=kernel))
     for size in (321, 320, 314, 313, 224, 500, 33, 9, 1):
         net.blobs["data"].reshape(1, 3, size, 2 * size)
         net.reshape()
         assert net.blobs["conv5_3"].data.shape == (1, 512, cells(size), cells(2 * size))
-    assert score_size(321) == 41 and feature_size(224) == 29
+    assert score_size(321) == 41 and VGG16.cells(224) == 29
 
 
 def test_the_frozen_trunk_has_vggs_own_features(tmp_path):
@@ -165,6 +167,7 @@ def test_the_frozen_trunk_has_vggs_own_features(tmp_path):
 
 
 def test_scores_lie_on_the_grid_of_the_features():
+    assert score_grid(ROOT / "prototxt/head_deploy.prototxt") == (VGG16.stride, VGG16.offset)
     net = caffe.Net(str(ROOT / "prototxt/head_deploy.prototxt"), caffe.TEST)
     assert net.blobs["fc8"].data.shape == (1, 21, 29, 29)
     net = caffe.Net(str(ROOT / "prototxt/deploy_8s.prototxt"), caffe.TEST)

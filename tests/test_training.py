@@ -20,8 +20,7 @@ from tiny_voc import make_voc
 
 from ccnn import caffelog, proto, training, weights
 from ccnn.errors import UserError
-from ccnn.grid import feature_size
-from ccnn.trunk import FEATURES
+from ccnn.trunk import VGG16
 
 ROOT = Path(__file__).resolve().parent.parent
 SOLVERS = sorted(path.stem for path in (ROOT / "solvers").glob("*.prototxt"))
@@ -50,7 +49,7 @@ def tiny(tmp_path_factory):
     features.mkdir()
     (features / "index.json").write_text('{"size": 321}')
     for number in range(4):
-        values = np.random.default_rng(number).exponential(size=(FEATURES, feature_size(25), feature_size(33)))
+        values = np.random.default_rng(number).exponential(size=(VGG16.channels, VGG16.cells(25), VGG16.cells(33)))
         np.save(features / f"2007_{number:06d}.npy", values.astype(np.float16))
     return folder
 
