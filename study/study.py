@@ -56,7 +56,7 @@ def bounds_row(*bounds):
     """Name of the row with these a_l, a_0, b_0."""
     return "size" if bounds == BOUNDS[0][:3] else "bounds_{:g}_{:g}_{:g}".format(*bounds)
 
-PAPERS = {"small_upper": nets.SIZE["small_upper"]}     # the nets for frozen features have another
+PAPERS = {"small_upper": nets.SYSTEMS["size"].settings["small_upper"]}     # the nets for frozen features have another
 
 ROWS = {
     "mil_fcn": Row("MIL-FCN", "mil_fcn", crf=1, paper="MIL-FCN"),
@@ -187,7 +187,7 @@ def sources(row, seed, place, args, train):
     """What a run is made of: {name of a file in its folder: text}."""
     data = {**nets.CACHED, "root": str(args.root), "features": str(args.features), "split": train, "seed": seed,
             "supervised": str(place.resolve() / "masks.txt")}
-    net = nets.images(row.system, data) + nets.trained_head(row.system, cells_only=row.cells, **row.loss)
+    net = nets.data_layer(row.system, data) + nets.trained_head(row.system, cells_only=row.cells, **row.loss)
     solver = ROOT / f"solvers/head_{row.solver or row.system}.prototxt"
     return {"net.prototxt": net, "solver.prototxt": solver.read_text()}
 
@@ -213,9 +213,7 @@ def train_net(row, seed, place, args, train):
 def score_net(kinds, place, model, args, val):
     """{kind: IoU of every class}"""
     load_caffe()
-    text = nets.layer("data", "Input", [], ["features"],
-                           f"input_param {{ shape {{ dim: 1  dim: {VGG16.channels}  dim: 29  dim: 29 }} }}")
-    (place / "deploy.prototxt").write_text(text + nets.head())
+    (place / "deploy.prototxt").write_text(nets.input_layer("features", 1, VGG16.channels, 29, 29) + nets.head())
     net = load_net(place / "deploy.prototxt", model)
     size = json.loads((args.features / "index.json").read_text())["size"]
     grid = score_grid(ROOT / "prototxt/head_deploy.prototxt")

@@ -137,7 +137,7 @@ def made(path, text):
 
 @pytest.mark.parametrize("kernel, cells", [(3, score_size), (2, VGG16.cells)])
 def test_stride_8(tmp_path, kernel, cells):
-    net = made(tmp_path / "net.prototxt", nets.image(9, 9) + nets.vgg16(kernel=kernel))
+    net = made(tmp_path / "net.prototxt", nets.input_layer("data", 1, 3, 9, 9) + nets.vgg16(kernel=kernel))
     for size in (321, 320, 314, 313, 224, 500, 33, 9, 1):
         net.blobs["data"].reshape(1, 3, size, 2 * size)
         net.reshape()
@@ -149,7 +149,7 @@ def test_the_frozen_trunk_has_vggs_own_features(tmp_path):
     """VGG-16 as published, on the image moved by 8 k pixels, gives every second cell of the trunk's map."""
     rng = np.random.default_rng(0)
     trunk = caffe.Net(str(ROOT / "prototxt/trunk.prototxt"), caffe.TEST)
-    own = made(tmp_path / "own.prototxt", nets.image(224, 224) + nets.vgg16(32, kernel=2))
+    own = made(tmp_path / "own.prototxt", nets.input_layer("data", 1, 3, 224, 224) + nets.vgg16(32, kernel=2))
     for name, blobs in trunk.params.items():
         for mine, theirs in zip(blobs, own.params[name]):
             theirs.data[...] = mine.data
@@ -181,9 +181,7 @@ def test_scores_lie_on_the_grid_of_the_features():
 @pytest.mark.parametrize("cells_only", [False, True])
 def test_the_head_is_linear_in_the_cell_and_the_image(tmp_path, cells_only):
     shape = 2, 6, 5, 4                  # two images of 6 channels
-    text = nets.layer("data", "Input", [], ["features"],
-                           f"input_param {{ shape {{ {' '.join(f'dim: {n}' for n in shape)} }} }}")
-    net = made(tmp_path / "net.prototxt", text + nets.head(3, cells_only))
+    net = made(tmp_path / "net.prototxt", nets.input_layer("features", *shape) + nets.head(3, cells_only))
     (W, w), (V, v) = ([blob.data for blob in net.params[name]] for name in ("fc8_cell", "fc8_image"))
     assert W.std() > 0 and (V.std() == 0) == cells_only
     w[...], v[...] = (1, 2, 3), 0 if cells_only else (10, 20, 30)
@@ -197,8 +195,7 @@ def test_the_head_is_linear_in_the_cell_and_the_image(tmp_path, cells_only):
 
 def test_features_are_roots_and_their_means_around(tmp_path):
     """With zeros beyond the border, as in VGG-16's own layers."""
-    text = nets.layer("data", "Input", [], ["conv5_3"], "input_param { shape { dim: 1 dim: 2 dim: 12 dim: 11 } }")
-    net = made(tmp_path / "net.prototxt", text + nets.features())
+    net = made(tmp_path / "net.prototxt", nets.input_layer("conv5_3", 1, 2, 12, 11) + nets.features())
     x = np.random.default_rng(0).exponential(size=(2, 12, 11))
     net.blobs["conv5_3"].data[0] = x
     found = net.forward()["features"][0]
