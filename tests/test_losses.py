@@ -2,8 +2,6 @@
 import json
 import os
 import subprocess
-import sys
-from pathlib import Path
 
 import caffe
 import numpy as np
@@ -623,14 +621,3 @@ def test_caffe_train_logs_the_diagnostics(tmp_path, caffe_bin):
     assert status == 0 and (tmp_path / "snapshot_iter_4.caffemodel").exists()
     assert sum("Train net output" in line and "diagnostics = " in line for line in told.splitlines()) >= 4 * 2 * 4
     assert sum("loss = " in line and "Iteration" in line for line in told.splitlines()) >= 4
-
-
-def test_the_bench_runs_and_writes_its_tables(tmp_path):
-    """In a process of its own: it puts stopwatches into the layers."""
-    bench = Path(__file__).parent.parent / "bench" / "bench_training.py"
-    done = subprocess.run([sys.executable, bench, "--quick", "--out", tmp_path], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    report = (tmp_path / "bench_training.md").read_text()
-    assert report in done.stdout
-    for line in ("| CCNN, tags | ", "| one plain NumPy softmax | ", "| one iteration (4 images) | ", " cores; "):
-        assert line in report
