@@ -530,7 +530,7 @@ def test_bad_settings_fail_in_setup(tmp_path, kind, settings, complaint):
 
 
 @pytest.mark.parametrize("kind, settings, change, complaint", [
-    (CCNN, {}, {"tags": np.ones((1, L - 1))}, r"tags must be 1 x 5 \(1 where .* for scores of 1 x 5 x 4 x 6; got shape \(1, 4\)"),
+    (CCNN, {}, {"tags": np.ones((1, L - 1))}, r"tags must be 1 x 5 \(1 .* scores of 1 x 5 x 4 x 6; got shape \(1, 4\)"),
     (CCNN, {}, {"tags": np.ones((2, L))}, r"tags must be 1 x 5.*got shape \(2, 5\)"),
     (EM, {}, {"tags": np.ones((1, L + 1))}, r"tags must be 1 x 5.*got shape \(1, 6\)"),
     (CCNN, {"supervision": "size"}, {"sizes": np.ones((1, L + 1))}, r"sizes must be 1 x 5.*got shape \(1, 6\)"),
