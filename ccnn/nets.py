@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from ccnn.labels import LABELS
 from ccnn.samples import FeatureSamples, own_folder
+from ccnn.supervision import SUPERVISION
 
 DEMO_LABELS = 6      # the five kinds of objects that demo/draw_demo.py draws, and the background
 
@@ -39,28 +40,32 @@ class System(NamedTuple):
 
 CCNN = "ConstrainedLossLayer"
 
+
+def constrained(title, settings, more=(), **fields):
+    """A system that trains with constraints: the kind of supervision in its settings brings the blobs."""
+    blobs = SUPERVISION[settings["supervision"]].names + more
+    return System(title, blobs=blobs, loss=CCNN, settings=settings, **fields)
+
+
 TAGS = {"supervision": "tags", "fg_lower": 0.05, "fg_beta": 2, "bg_lower": 0.3, "bg_upper": 0.7}
 
+SIZE = {"supervision": "size", "fg_lower": 0.1, "fg_beta": "inf", "small_upper": 0.01, "bg_lower": 0.2, "bg_upper": 0.7}
+
+BOXES = {"supervision": "boxes", "fraction": 0.75, "beta": 10}
+
 SYSTEMS = {
-    "tags": System(
-        "CCNN, tags", knows="its tags", paper="sections 5 and 7.2", blobs=("tags",), loss=CCNN, settings=TAGS),
-    "size": System(
-        "CCNN, tags and sizes", knows="its tags, and which of them cover a tenth of it", paper="sections 5 and 7.3",
-        blobs=("tags", "sizes"), loss=CCNN,
-        settings={"supervision": "size", "fg_lower": 0.1, "fg_beta": "inf", "small_upper": 0.01,
-                  "bg_lower": 0.2, "bg_upper": 0.7},
+    "tags": constrained("CCNN, tags", TAGS, knows="its tags", paper="sections 5 and 7.2"),
+    "size": constrained(
+        "CCNN, tags and sizes", SIZE, knows="its tags, and which of them cover a tenth of it", paper="sections 5 and 7.3",
         # what the bit of size itself says; with the paper's 0.01 a linear classifier scores less on images held out
         # (docs/reproduction.md has both)
         frozen={"small_upper": 0.1}),
-    "crops": System(
-        "CCNN, tags of random crops", knows="the tags of a random crop", paper="section 7.3",
-        blobs=("tags",), loss=CCNN, settings=TAGS, data=("crop",)),
-    "boxes": System(
-        "CCNN, boxes", knows="boxes around its objects", paper="section 7.4",
-        blobs=("boxes",), loss=CCNN, settings={"supervision": "boxes", "fraction": 0.75, "beta": 10}),
-    "semi": System(
-        "CCNN, tags and some masks", knows="its tags, and the mask of one image in ten", paper="supplement, section IV",
-        blobs=("tags", "labels"), loss=CCNN, settings=TAGS, data=("supervised",)),
+    "crops": constrained(
+        "CCNN, tags of random crops", TAGS, knows="the tags of a random crop", paper="section 7.3", data=("crop",)),
+    "boxes": constrained("CCNN, boxes", BOXES, knows="boxes around its objects", paper="section 7.4"),
+    "semi": constrained(
+        "CCNN, tags and some masks", TAGS, more=("labels",), knows="its tags, and the mask of one image in ten",
+        paper="supplement, section IV", data=("supervised",)),
     "em_adapt": System(
         "EM-Adapt", knows="its tags", paper="section 7.2",
         blobs=("tags",), loss="EMAdaptLossLayer", settings={"rho_fg": 0.2, "rho_bg": 0.4, "rounds": 5},

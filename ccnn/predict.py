@@ -15,7 +15,7 @@ from ccnn.files import whole_file
 from ccnn.grid import label_map, positions, sample
 from ccnn.images import shrink
 from ccnn.labels import VOC_CLASSES
-from ccnn.lists import read_names
+from ccnn.lists import read_list
 from ccnn.masks import save_mask
 from ccnn.net import load_caffe, read_net
 from ccnn.overlay import overlay
@@ -78,7 +78,7 @@ def find_photographs(arguments, only, out):
         for path in paths:
             found[path] = str((path.relative_to(folder) if folder else Path(path.name)).with_suffix(""))
     if only:
-        wanted = read_names(only)
+        wanted = set(read_list(only))
         missing = sorted(wanted - set(found.values()))
         if missing:
             more = f" and {len(missing) - 1} more" if missing[1:] else ""
