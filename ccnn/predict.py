@@ -17,7 +17,8 @@ from ccnn.images import shrink
 from ccnn.labels import VOC_CLASSES
 from ccnn.lists import read_names
 from ccnn.masks import save_mask
-from ccnn.net import load_caffe, read_net
+from ccnn.net import load_caffe
+from ccnn.proto import read_net
 from ccnn.overlay import overlay
 from ccnn.paths import ROOT
 from ccnn.trunk import VGG16_CONVOLUTIONS
