@@ -6,7 +6,7 @@
 """
 import os
 import re
-from typing import Dict, List, NamedTuple, Optional, Union
+from typing import NamedTuple, Optional, Union
 
 import numpy as np
 
@@ -55,11 +55,11 @@ class Curves:
     """
 
     def __init__(self) -> None:
-        self.loss: Dict[int, float] = {}
-        self.lr: Dict[int, float] = {}
-        self.solver: Dict[int, np.ndarray] = {}
+        self.loss: dict[int, float] = {}
+        self.lr: dict[int, float] = {}
+        self.solver: dict[int, np.ndarray] = {}
         self._last = -1                                 # the iteration of the line before
-        self._outputs: Dict[str, List[float]] = {}      # what the tops of that iteration hold, so far
+        self._outputs: dict[str, list[float]] = {}      # what the tops of that iteration hold, so far
 
     def add(self, line: Line) -> None:
         if line.kind == "output":

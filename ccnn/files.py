@@ -4,8 +4,9 @@ import hashlib
 import logging
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Iterator, Union
+from typing import Union
 
 PathLike = Union[str, "os.PathLike[str]"]
 

@@ -5,7 +5,8 @@
     stride, offset = score_grid("deploy.prototxt")      # where the cells lie in the image
 """
 import os
-from typing import List, Optional, Sequence, Tuple, Union
+from collections.abc import Sequence
+from typing import Optional, Union
 
 import numpy as np
 
@@ -40,7 +41,7 @@ def load_caffe(gpu: Optional[int] = None):
 
 
 def load_net(prototxt: PathLike, weights: Union[PathLike, Sequence[PathLike]], gpu: Optional[int] = None,
-             shape: Optional[Tuple[int, ...]] = None):
+             shape: Optional[tuple[int, ...]] = None):
     """A caffe.Net in the TEST phase, every parameter taken from the weights.
 
     prototxt : path of the net
@@ -50,7 +51,7 @@ def load_net(prototxt: PathLike, weights: Union[PathLike, Sequence[PathLike]], g
     Caffe answers a damaged file with abort(), leaves a layer that the weights lack at its filler, and ignores
     NaN. Here a child process rehearses the loading, and each of these is a UserError.
     """
-    files: List[PathLike] = [weights] if isinstance(weights, (str, os.PathLike)) else list(weights)
+    files: list[PathLike] = [weights] if isinstance(weights, (str, os.PathLike)) else list(weights)
     for path in (prototxt, *files):
         with open(path, "rb"):          # a missing or unreadable file is an OSError that names it
             pass
@@ -90,7 +91,7 @@ def check_finite(net) -> None:
             raise ValueError(f"the weights of {name} hold NaN or infinite values")
 
 
-def try_shape(net, shape: Tuple[int, ...]) -> None:
+def try_shape(net, shape: tuple[int, ...]) -> None:
     if "data" not in net.inputs:
         raise ValueError("the net has no input blob `data`; is it a training net?")
     net.blobs["data"].reshape(*shape)
@@ -114,7 +115,7 @@ def check_scores(net, prototxt: PathLike, classes: Sequence[str]) -> None:
                         "known; give them with --classes")
 
 
-def score_grid(prototxt: PathLike) -> Tuple[int, float]:
+def score_grid(prototxt: PathLike) -> tuple[int, float]:
     """(stride, offset) in pixels: cell k of `fc8` is centred on pixel offset + stride * k of `data`.
 
     From fc8 up to data, a layer of kernel extent e, padding p and stride s centres its cell k on cell
@@ -133,7 +134,7 @@ def score_grid(prototxt: PathLike) -> Tuple[int, float]:
     return stride, offset
 
 
-def layer_grid(layer) -> Tuple[int, float]:
+def layer_grid(layer) -> tuple[int, float]:
     """(s, (e - 1) / 2 - p) of a layer."""
     kernel, step, pad, dilation = 1, 1, 0, 1
     if layer.type == "Convolution":

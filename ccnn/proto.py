@@ -1,7 +1,7 @@
 """Caffe's files as protobuf messages: nets and solvers as text, weights and states as bytes."""
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Iterable
 
 from ccnn.errors import UserError
 from ccnn.files import PathLike

@@ -4,7 +4,7 @@ import resource
 import signal
 import sys
 import tempfile
-from typing import Callable, List, Optional
+from typing import Callable, Optional
 
 
 def rehearse(action: Callable[[], object]) -> Optional[str]:
@@ -38,7 +38,7 @@ def act(action: Callable[[], object], output: int) -> None:
         os._exit(status)
 
 
-def explain(status: int, lines: List[str]) -> str:
+def explain(status: int, lines: list[str]) -> str:
     """Our own line; or what Caffe logged as errors, "F0101 12:00:00.000000  1234 net.cpp:757] why"; or the status."""
     said = [line[2:] for line in lines if line.startswith("! ")]
     said = said or [line.partition("] ")[2] for line in lines if line[:1] in "EF" and "] " in line]

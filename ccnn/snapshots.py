@@ -4,7 +4,7 @@ import math
 import re
 import shutil
 from pathlib import Path
-from typing import Dict, Optional, Tuple
+from typing import Optional
 
 from ccnn.errors import UserError
 from ccnn.proto import MOMENTS, read_message
@@ -13,7 +13,7 @@ from ccnn.weights import Shapes, blob_array, read_caffemodel
 log = logging.getLogger(__name__)
 
 
-def snapshots(prefix: Path, suffix: str = ".solverstate") -> Dict[int, Path]:
+def snapshots(prefix: Path, suffix: str = ".solverstate") -> dict[int, Path]:
     """{iteration: file} of the snapshots with this prefix, in order, whole or not."""
     name = re.compile(re.escape(prefix.name) + r"_iter_(\d+)" + re.escape(suffix))
     if not prefix.parent.is_dir():
@@ -22,7 +22,7 @@ def snapshots(prefix: Path, suffix: str = ".solverstate") -> Dict[int, Path]:
     return dict(sorted((int(match[1]), path) for match, path in found if match))
 
 
-def newest_snapshot(solver, shapes: Shapes) -> Tuple[int, Optional[Path]]:
+def newest_snapshot(solver, shapes: Shapes) -> tuple[int, Optional[Path]]:
     """(iteration, .solverstate file) of the newest whole snapshot; (0, None) if there is none."""
     for path in reversed(snapshots(Path(solver.snapshot_prefix)).values()):
         try:

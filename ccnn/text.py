@@ -1,5 +1,5 @@
 """Numbers and lists in sentences."""
-from typing import Sized
+from collections.abc import Sized
 
 
 def plural(number: int, noun: str) -> str:

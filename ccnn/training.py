@@ -19,8 +19,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Iterator, List, Optional, Sequence
+from typing import IO, Optional
 
 from tqdm import tqdm
 
@@ -100,7 +101,7 @@ class Training:
 
     def __init__(self, solver, start_at: int = 0, samples=None) -> None:
         self.solver, self.start_at, self.samples = solver, start_at, samples
-        self.options: List[str] = []
+        self.options: list[str] = []
         self.beginning = "starting at random"
         self.log = Path(f"{solver.snapshot_prefix}.log")
         self.model = Path(f"{solver.snapshot_prefix}_iter_{solver.max_iter}.caffemodel")
@@ -261,8 +262,8 @@ def run_all(trainings: Sequence[Training], jobs: int) -> None:
 
     Where one fails, or ^C comes, the others are ended too.
     """
-    waiting: List[Training] = [training for training in trainings if not training.finished]
-    busy: List[Training] = []
+    waiting: list[Training] = [training for training in trainings if not training.finished]
+    busy: list[Training] = []
     total = sum(training.solver.max_iter - training.start_at for training in waiting)
     with tqdm(total=total, unit="it", desc="training", disable=None) as bar:
         try:

@@ -1,6 +1,6 @@
 """Weights: .caffemodel files as arrays, the shapes that a net needs, and how the one becomes the other."""
 from pathlib import Path
-from typing import Dict, List, Optional, Tuple
+from typing import Optional
 
 import numpy as np
 
@@ -9,8 +9,8 @@ from ccnn.files import PathLike, whole_file
 from ccnn.proto import read_message, read_net
 from ccnn.trunk import FEATURES
 
-Arrays = Dict[str, List[np.ndarray]]            # {layer: [weights, bias]}
-Shapes = Dict[str, Tuple[int, ...]]             # {layer: shape of its weights, O x C x h x w}
+Arrays = dict[str, list[np.ndarray]]            # {layer: [weights, bias]}
+Shapes = dict[str, tuple[int, ...]]             # {layer: shape of its weights, O x C x h x w}
 
 CHANNELS = {"data": 3, "features": FEATURES}    # of the blobs that data layers make
 
@@ -21,7 +21,7 @@ def read_caffemodel(path: PathLike) -> Arrays:
             for layer in layers_with_weights(path)}
 
 
-def stored_layers(path: PathLike) -> List[str]:
+def stored_layers(path: PathLike) -> list[str]:
     """The names of the layers that have weights in a .caffemodel."""
     return [layer.name for layer in layers_with_weights(path)]
 
@@ -90,7 +90,7 @@ def convolutions(prototxt: PathLike) -> Shapes:
     return shapes
 
 
-def check_weights(path: PathLike, shapes: Shapes) -> List[str]:
+def check_weights(path: PathLike, shapes: Shapes) -> list[str]:
     """The layers of a net that a .caffemodel does not fill; UserError if Caffe cannot load it into the net."""
     stored = read_caffemodel(path)
     for name in shapes.keys() & stored.keys():
@@ -104,7 +104,7 @@ def check_weights(path: PathLike, shapes: Shapes) -> List[str]:
     return missing
 
 
-def fill(shapes: Shapes, sources: Dict[Path, Arrays]) -> Tuple[Arrays, Dict[str, str]]:
+def fill(shapes: Shapes, sources: dict[Path, Arrays]) -> tuple[Arrays, dict[str, str]]:
     """Fill a net's layers, each from the first source that has one of its name.
 
     Returns (arrays of the layers that were filled, {layer: what was done}).
@@ -122,7 +122,7 @@ def fill(shapes: Shapes, sources: Dict[Path, Arrays]) -> Tuple[Arrays, Dict[str,
     return filled, done
 
 
-def adapt(arrays: List[np.ndarray], shape: Tuple[int, ...]) -> Tuple[Optional[List[np.ndarray]], str]:
+def adapt(arrays: list[np.ndarray], shape: tuple[int, ...]) -> tuple[Optional[list[np.ndarray]], str]:
     """What of a source's [weights, bias] fits a convolution O x C x h x w: (arrays or None, what was done)."""
     weights, bias = arrays[0], arrays[-1]
     outputs, inputs, kernel, _ = shape
@@ -139,6 +139,6 @@ def adapt(arrays: List[np.ndarray], shape: Tuple[int, ...]) -> Tuple[Optional[Li
     return None, f"left random  {by(shape)}: the source's kernel is {side}x{side}"
 
 
-def by(shape: Tuple[int, ...]) -> str:
+def by(shape: tuple[int, ...]) -> str:
     """A shape as text: 64x3x3x3"""
     return "x".join(map(str, shape))

@@ -2,10 +2,11 @@
 import ctypes
 import os
 import signal
+from collections.abc import Iterable, Iterator
 from concurrent import futures
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
-from typing import Callable, Iterable, Iterator, Set, TypeVar
+from typing import Callable, TypeVar
 
 from ccnn.errors import UserError
 
@@ -24,7 +25,7 @@ def in_processes(function: Callable[..., Result], tasks: Iterable[tuple], jobs: 
         return
     # spawn: the workers hold neither Caffe nor its threads
     pool = futures.ProcessPoolExecutor(jobs, get_context("spawn"), become_worker, (os.getpid(),))
-    running: Set[futures.Future] = set()
+    running: set[futures.Future] = set()
     try:
         for task in tasks:
             if len(running) == 2 * jobs:
