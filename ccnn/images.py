@@ -48,6 +48,8 @@ def _open(path):
             return image
     except UnidentifiedImageError:
         raise ImageError(f"{path}: is not an image that can be read") from None
+    except PermissionError:
+        raise ImageError(f"{path}: may not be read; give yourself the permission") from None
     except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
         raise ImageError(f"{path}: is damaged: {error}") from None      # Pillow raises SyntaxError for a broken PNG
 

@@ -56,7 +56,8 @@ BOXES = {"supervision": "boxes", "fraction": 0.75, "beta": 10}
 SYSTEMS = {
     "tags": constrained("CCNN, tags", TAGS, knows="its tags", paper="sections 5 and 7.2"),
     "size": constrained(
-        "CCNN, tags and sizes", SIZE, knows="its tags, and which of them cover a tenth of it", paper="sections 5 and 7.3",
+        "CCNN, tags and sizes", SIZE, knows="its tags, and which of them cover a tenth of it",
+        paper="sections 5 and 7.3",
         # what the bit of size itself says; with the paper's 0.01 a linear classifier scores less on images held out
         # (docs/reproduction.md has both)
         frozen={"small_upper": 0.1}),

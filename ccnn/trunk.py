@@ -3,7 +3,7 @@ import math
 from pathlib import Path
 from typing import NamedTuple
 
-from ccnn.paths import ROOT
+from ccnn.paths import DATA, ROOT
 
 
 class Trunk(NamedTuple):
@@ -33,6 +33,6 @@ VGG16 = Trunk(
     stride=8,
     offset=-0.5,
     net=ROOT / "prototxt/trunk.prototxt",
-    weights=ROOT / "data/vgg16_conv.caffemodel",
+    weights=DATA / "vgg16_conv.caffemodel",
     checksum="a286e44ce15db862b3b5244d175b0f9abbc13c0e737c8355a7dd69fb62fc693b",
 )

@@ -29,7 +29,7 @@ from tqdm import tqdm
 
 import ccnn
 from ccnn import command
-from ccnn.caffelog import last_words, progress, read_log
+from ccnn.caffelog import read_log
 from ccnn.constraints import tag_constraints
 from ccnn.errors import UserError
 from ccnn.files import whole_file
@@ -40,8 +40,10 @@ from ccnn.lists import read_split
 from ccnn.net import forward, load_caffe, load_net, score_grid
 from ccnn.paths import ROOT
 from ccnn.predict import HEAD
+from ccnn.proto import read_solver
 from ccnn.scores import confusion, scored
-from ccnn.training import find_caffe
+from ccnn.snapshots import snapshots
+from ccnn.training import prepare, run_all
 
 DEPLOY = ROOT / "prototxt/demo_deploy.prototxt"
 
@@ -72,9 +74,7 @@ class Run(NamedTuple):
 
     def snapshots(self):
         """{iteration: .caffemodel}, in order."""
-        found = {int(path.stem.rpartition("_")[2]): path
-                 for path in self.prefix.parent.glob(f"{self.prefix.name}_iter_*.caffemodel")}
-        return dict(sorted(found.items()))
+        return snapshots(self.prefix, ".caffemodel")
 
     @property
     def log(self):
@@ -85,6 +85,7 @@ def main(argv=None):
     args = parse_args(argv)
     start = time.monotonic()
     work = args.work.resolve()
+    os.chdir(ROOT)                      # the nets' paths begin there
     load_caffe()
     data = draw_demo.draw(work / "data/demo", *args.images)
     runs = [plan(system, seed, data, work, args.iterations)
@@ -148,38 +149,9 @@ def plan(system, seed, data, work, iterations):
 
 
 def train(runs, jobs):
-    """`caffe train` for every run, `jobs` at a time, each on one core; a bar shows iterations of all."""
-    waiting, busy, done = list(runs), {}, 0
-    with tqdm(total=sum(run.iterations for run in runs), unit="it", desc="training", disable=None) as bar:
-        try:
-            while waiting or busy:
-                while waiting and len(busy) < jobs:
-                    run = waiting.pop(0)
-                    busy[run] = launch(run)
-                time.sleep(0.2)
-                for run, process in list(busy.items()):
-                    if process.poll() is None:
-                        continue
-                    del busy[run]
-                    if process.returncode:
-                        raise UserError(f"caffe train -solver {run.solver} ended with status {process.returncode}: "
-                                        f"{last_words(run.log)}; its log is {run.log}")
-                    done += run.iterations
-                bar.set_postfix_str(", ".join(SYSTEMS[run.system][0] for run in busy), refresh=False)
-                bar.n = done + sum(map(progress, busy))
-                bar.refresh()
-        finally:
-            for process in busy.values():
-                process.terminate()
-
-
-def launch(run):
-    for old in (*run.snapshots().values(), run.log):
-        old.unlink(missing_ok=True)
-    with open(run.log, "wb") as log:
-        return subprocess.Popen(
-            [find_caffe(), "train", "-solver", str(run.solver)], cwd=ROOT, stdout=log, stderr=log,
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "GLOG_logtostderr": "1", "GLOG_minloglevel": "0"})
+    """`caffe train` for every run, `jobs` at a time, each on one core."""
+    run_all([prepare(read_solver(run.solver, [f"net={run.net}", f"snapshot_prefix={run.prefix}"]), anew=True)
+             for run in runs], jobs)
 
 
 class Scored(NamedTuple):
@@ -228,7 +200,7 @@ def tell(runs, scored, data, pictures, reason, minutes):
     logs = {system: read_log(run.log) for system, run in first.items()}
     classes = read_classes(data / "classes.txt")
     systems = [demo_page.System(system, *SYSTEMS[system], scored[run].row.iou, scored[run].row.miou,
-                                logs[system]["loss"], scored[run].course) for system, run in first.items()]
+                                logs[system].loss, scored[run].course) for system, run in first.items()]
     train_names, names = read_split(data, "train"), read_split(data, "val")
 
     def load(name):
@@ -248,7 +220,7 @@ def tell(runs, scored, data, pictures, reason, minutes):
             break
     models = list(first["tags"].snapshots().items())
     steps = [solve(iteration, model, image, present) for iteration, model in (models[0], models[-1])]
-    diagnostics = np.array([[i, *values.mean(axis=0)] for i, values in logs["tags"]["solver"].items()])
+    diagnostics = np.array([[i, *values.mean(axis=0)] for i, values in logs["tags"].solver.items()])
     return demo_page.Story(classes, (len(train_names), len(names)), minutes, systems, examples, image, steps,
                            diagnostics, pictures, reason)
 

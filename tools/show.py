@@ -20,7 +20,7 @@ from ccnn.caffelog import read_log
 from ccnn.constraints import size_constraints, tag_constraints
 from ccnn.crf import LONG_SIDE
 from ccnn.errors import UserError
-from ccnn.files import say_if_replaced, whole_file
+from ccnn.files import warn_if_there, whole_file
 from ccnn.images import read_image, read_mask, shrink
 from ccnn.labels import VOC_CLASSES, VOID, palette, read_classes
 from ccnn.lists import read_split
@@ -82,7 +82,7 @@ def parse_args(argv):
 
 def save(figure, path):
     from matplotlib import pyplot as plt
-    say_if_replaced(path)
+    warn_if_there(path)
     with whole_file(path) as part:
         figure.savefig(part, dpi=130)
     plt.close(figure)
