@@ -1,25 +1,23 @@
 #!/usr/bin/env python3
 """Time the dual solver against plain NumPy and SciPy: one process, one core, CPU time of the thread.
 
-    tools/bench_solver.py                # the tables, about three minutes
-    tools/bench_solver.py --quick        # the same with a few problems: does it run?
-    tools/bench_solver.py --out docs/    # also write docs/bench_solver.md and docs/bench_solver.png
+    bench/bench_solver.py                # the tables, about three minutes
+    bench/bench_solver.py --quick        # the same with a few problems: does it run?
+    bench/bench_solver.py --out docs/    # also write docs/bench_solver.md and docs/bench_solver.png
 
-Every problem is solved by every method in turn, so that noise of the machine hits all alike. Ours stop
-on a proven duality gap, computed within the time; the baselines on a residual or on no more progress.
+Every problem is solved by every method in turn, so that noise of the machine hits all alike. Ours stop on a proven
+duality gap, and the time includes the proof. The baselines stop on a residual, or when they make no more progress.
 """
 import os
-import time
 from pathlib import Path
 
 import numpy as np
-from machine import machine
+from measure import clock, machine, publish
 from scipy import ndimage, optimize, sparse
 from tqdm import tqdm
 
-import ccnn
-from ccnn import command
-from ccnn.constraints import Constraints, box_constraints, size_constraints, tag_constraints
+from ccnn import Constraints, box_constraints, command, maximize, size_constraints, tag_constraints
+from ccnn.dual import exp_pass
 from ccnn.errors import UserError
 from ccnn.files import whole_file
 
@@ -30,7 +28,7 @@ LABELS = 21
 
 
 class PlainRows:
-    """What a baseline may prepare once, outside the time: the labels that occur, and the rows on them.
+    """What a baseline prepares once, outside the measured time: the labels that occur, and the rows on them.
 
     A, k x L', if the rows are sums of labels over the image; else M, k x (L' n), in CSR, and its transpose.
     """
@@ -155,24 +153,18 @@ def general_problem(rng, height, width, std=None, tags=None, k=None):
 
 
 def biting(maker, rng, *size, **options):
-    """A problem of this kind whose rows q does not satisfy by itself: there is nothing to time in the others."""
+    """A problem of this kind whose rows q violates: there is nothing to time in the others."""
     while True:
         f, c = maker(rng, *size, **options)
         if PlainDual(f, PlainRows(c, f.shape[1]))(np.zeros(len(c.b)))[1].max() > 1e-3:
             return f, c
 
 
-def clock(call, *arguments):
-    start = time.thread_time()
-    result = call(*arguments)
-    return time.thread_time() - start, result
-
-
 def ours(method, f, c, zeros, hardness=1.0, tol=1e-6):
-    s = ccnn.maximize(f, c, hardness=hardness, method=method, tol=tol)
+    s = maximize(f, c, hardness=hardness, method=method, tol=tol)
     if s.status != "optimal":
         raise UserError(f"{method} returned {s.status}, gap {s.gap:.2g}, on a feasible problem")
-    s.write(zeros)                      # p: the baselines leave it behind, too
+    s.write(zeros)                      # p, which the baselines have computed, too
     return s.iterations, s.gap
 
 
@@ -183,7 +175,7 @@ def plain(method, f, rows, hardness):
 
 
 def race(f, c, hardness, tol, repeats=5):
-    """{method: (time, iterations, gap)}; ours are timed `repeats` times, in turn with the others: their median."""
+    """{method: (time, iterations, gap)}; the time of ours is the median of `repeats`, in turn with the others."""
     rows, zeros = PlainRows(c, f.shape[1]), np.zeros_like(f)
     runners = {
         "ours, newton": (repeats, ours, "newton", f, c, zeros, hardness, tol),
@@ -221,7 +213,7 @@ def median_time(problems, repeats=9):
 
 def exponential_pass(n, labels, repeats=31):
     x = np.linspace(-5, 0, n * labels, dtype=np.float32)
-    return np.median([clock(ccnn.dual.exp_pass, x)[0] for _ in range(repeats)])
+    return np.median([clock(exp_pass, x)[0] for _ in range(repeats)])
 
 
 def growth(rng, quick):
@@ -282,14 +274,8 @@ def requirements(results, physical, per_pixel):
     return lines
 
 
-def main(argv=None):
-    parser = command.parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="a few problems of each kind, in seconds")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write bench_solver.md and bench_solver.png there")
-    parser.add_argument("--seed", type=int, default=1, help="of the random problems (default 1)")
-    args = parser.parse_args(argv)
-
-    rng = np.random.default_rng(args.seed)
+def races(rng, quick):
+    """{setting: {method: (times, iterations, gaps)}} of random problems of every kind."""
     settings = {        # name: (maker, sizes, number, hardness, tol)
         "tags": (tags_problem, (41, 63), 150, 1.0, 1e-6),
         "size, hardness 1000": (size_problem, (41, 63), 150, 1000.0, 1e-4),
@@ -299,12 +285,23 @@ def main(argv=None):
     }
     results = {}
     for name, (maker, (low, high), number, hardness, tol) in settings.items():
-        number = 1 + number // 75 if args.quick else number
+        number = 1 + number // 75 if quick else number
         found = []
         for _ in tqdm(range(number), desc=name, unit="problem", leave=False):
             found.append(race(*biting(maker, rng, *rng.integers(low, high + 1, 2)), hardness, tol))
         results[name] = {method: np.array([one[method] for one in found]).T for method in found[0]}
+    return results
 
+
+def main(argv=None):
+    parser = command.parser(__doc__)
+    parser.add_argument("--quick", action="store_true", help="a few problems of each kind, in seconds")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write bench_solver.md and bench_solver.png there")
+    parser.add_argument("--seed", type=int, default=1, help="of the random problems (default 1)")
+    args = parser.parse_args(argv)
+
+    rng = np.random.default_rng(args.seed)
+    results = races(rng, args.quick)
     few = 3 if args.quick else 25
     at63 = [biting(tags_problem, rng, 63, 63, tags=3) for _ in range(few)]
     at500 = [biting(tags_problem, rng, 500, 500, tags=3) for _ in range(2 if args.quick else 5)]
@@ -313,7 +310,7 @@ def main(argv=None):
 
     report = [
         "# The dual solver, measured", "",
-        "`tools/bench_solver.py --out docs/`" + (" --quick" if args.quick else ""), "",
+        f"`bench/bench_solver.py --out docs/{' --quick' * args.quick}`", "",
         machine(), "",
         "CPU time of one thread. Problems: smooth random score maps (std 0.1 to 5), 41 x 41 to 63 x 63 unless said, "
         "21 labels, 1 to 5 of them present besides the background; only those whose rows q violates. Ours include p "
@@ -332,11 +329,7 @@ def main(argv=None):
         report += ["Growth with pixels, labels and rows:", "", "![growth](bench_solver.png)", ""]
     for what, (sizes, seconds, _) in curves.items():
         report += [f"- {what}: " + ", ".join(f"{size}: {1e3 * t:.3g} ms" for size, t in zip(sizes, seconds))]
-    text = "\n".join(report) + "\n"
-    if args.out:
-        with whole_file(args.out / "bench_solver.md") as path:
-            Path(path).write_text(text)
-    print(text)
+    publish("\n".join(report) + "\n", args.out, "bench_solver.md")
 
 
 if __name__ == "__main__":

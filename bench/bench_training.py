@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Time what the loss layers and the data layers cost in training, on the CPU.
 
-    tools/bench_training.py                # three tables, two to three minutes on two cores
-    tools/bench_training.py --quick        # a few repetitions and no VGG-16: does it run?
-    tools/bench_training.py --out docs/    # also write docs/bench_training.md
+    bench/bench_training.py                # three tables, two to three minutes on two cores
+    bench/bench_training.py --quick        # a few repetitions and no VGG-16: does it run?
+    bench/bench_training.py --out docs/    # also write docs/bench_training.md
 
 1. every loss layer, forward + backward of one image at 63 x 63 x 21, against one plain NumPy softmax of the same blob
 2. one iteration of VGG-16 8s at 321 x 321: the share of the loss layer and of the data layer
@@ -18,22 +18,21 @@ import time
 from pathlib import Path
 
 import numpy as np
-from machine import machine
+from measure import clock, machine, publish
 from PIL import Image
 from scipy import ndimage
 from tqdm import tqdm
 
 from ccnn import command
-from ccnn.files import whole_file
-from ccnn.grid import feature_size
 from ccnn.labels import LABELS, indexed
 from ccnn.net import load_caffe
 from ccnn.paths import ROOT
-from ccnn.trunk import FEATURES
+from ccnn.samples import FeatureSamples, Samples
+from ccnn.trunk import VGG16
 
 SIDE = 63
 
-LIMIT = 1.5                 # softmaxes that the constrained loss may cost, from tags
+LIMIT = 1.5                 # softmaxes that CCNN's loss from tags may cost
 
 DATA_LIMIT = 0.02           # of a VGG-16 iteration, for reading and decoding
 
@@ -68,7 +67,7 @@ def image(rng):
 
 
 def softmax(f):
-    """Over axis 1, as one writes it."""
+    """Over axis 1, the plain way."""
     e = np.exp(f - f.max(axis=1, keepdims=True))
     return e / e.sum(axis=1, keepdims=True)
 
@@ -89,13 +88,6 @@ def loss_net(caffe, folder, layer, settings, bottoms, diagnostics):
     return caffe.Net(str(path), caffe.TRAIN)
 
 
-def clock(function, *arguments):
-    """CPU seconds of this thread: other programs do not count."""
-    start = time.thread_time()
-    function(*arguments)
-    return time.thread_time() - start
-
-
 def loss_table(caffe, folder, images, turns):
     """Markdown lines; layer and softmax take turns on every image, so that noise hits both alike."""
     rng = np.random.default_rng(1)
@@ -113,10 +105,10 @@ def loss_table(caffe, folder, images, turns):
                 net.blobs[blob].data[...] = problem[blob]
             f = net.blobs["scores"].data
             net.forward()
-            for turn in range(turns):       # the layer alone: forward() also looks names up, for Python's sake
-                plain[k, turn] = clock(softmax, f)
-                own[k, turn] = clock(net._forward, last, last) + clock(net._backward, last, last)
-        own, plain = 1e6 * own.min(axis=1), 1e6 * plain.min(axis=1)     # of the turns the least disturbed
+            for turn in range(turns):       # the layer alone: net.forward() also looks up names
+                plain[k, turn] = clock(softmax, f)[0]
+                own[k, turn] = clock(net._forward, last, last)[0] + clock(net._backward, last, last)[0]
+        own, plain = 1e6 * own.min(axis=1), 1e6 * plain.min(axis=1)     # the least disturbed of the turns
         softmaxes.extend(plain)
         ratio = np.median(own / plain)
         limit = f"{LIMIT}: {'met' if ratio <= LIMIT else 'NOT MET'}" if name == "CCNN, tags" else ""
@@ -145,7 +137,7 @@ def draw_voc(root, size, images):
 
 
 def make_solver(caffe, folder, name, settings):
-    """The solver of that name on drawn data: (solver, images a step, settings of the data layer)."""
+    """The solver of that name on drawn data: (solver, images per step, settings of the data layer)."""
     from caffe.proto import caffe_pb2
     from google.protobuf import text_format
     solver, net = caffe_pb2.SolverParameter(), caffe_pb2.NetParameter()
@@ -177,7 +169,7 @@ class Stopwatch:
 
 
 def iteration_table(caffe, folder, name, settings, steps, watches, reader):
-    """Markdown lines: seconds of a training step and the shares in it; and images a second."""
+    """(Markdown lines, seconds per step, images per step, share of the data): a training step and the shares in it."""
     solver, images, data = make_solver(caffe, folder, name, settings)
     solver.step(1)                          # memory is allocated in the first
     for watch in watches.values():
@@ -187,7 +179,7 @@ def iteration_table(caffe, folder, name, settings, steps, watches, reader):
         solver.step(1)
     seconds, work = (time.perf_counter() - start) / steps, (time.process_time() - work) / steps
     samples = reader(data)
-    decode = np.median([clock(samples.__getitem__, t) for t in range(len(samples))]) * images
+    decode = np.median([clock(samples.__getitem__, t)[0] for t in range(len(samples))]) * images
     parts = {what: watch.seconds / steps for what, watch in watches.items()}
     parts["reading and decoding, in the data layer's own process"] = decode
     lines = [f"| {name} | seconds | share |", "|---|---|---|",
@@ -197,54 +189,60 @@ def iteration_table(caffe, folder, name, settings, steps, watches, reader):
     return lines, seconds, images, max(decode, parts["data layer"]) / seconds
 
 
+def loss_report(caffe, folder, quick):
+    """Markdown lines on every loss layer."""
+    images, turns = (4, 5) if quick else (40, 15)
+    return [f"One image, {SIDE} x {SIDE} x {LABELS}, float32. Layer and softmax run in turn on the same blob, {turns} "
+            f"times for each of {images} images; CPU time of the thread, the least of each image:", "",
+            *loss_table(caffe, folder, images, turns), ""]
+
+
+def whole_net_report(caffe, folder, watches):
+    """Markdown lines on an iteration of VGG-16."""
+    draw_voc(folder / "square", (321, 321), 8)
+    lines, _, _, share = iteration_table(caffe, folder, "ccnn_tags", {"root": str(folder / "square")}, 2, watches,
+                                         Samples)
+    met = "met" if share <= DATA_LIMIT else "NOT MET"
+    return ["VGG-16 8s, 321 x 321 (`solvers/ccnn_tags.prototxt`), wall time:", "", *lines, "",
+            f"Limit for reading and decoding: {DATA_LIMIT:.0%}, {met}.", ""]
+
+
+def frozen_trunk_report(caffe, folder, watches, steps):
+    """Markdown lines on an iteration of a classifier on cached features."""
+    height, width = 168, 224            # an image of VOC as tools/cache_features.py reduces it
+    ids = draw_voc(folder / "voc", (height, width), 16)
+    (folder / "features").mkdir()
+    (folder / "features/index.json").write_text(json.dumps({"size": width}))
+    rng = np.random.default_rng(3)
+    shape = VGG16.channels, VGG16.cells(height), VGG16.cells(width)
+    for id in ids:
+        np.save(folder / f"features/{id}.npy", np.maximum(rng.normal(0, 2, shape), 0).astype(np.float16))
+    lines, seconds, images, _ = iteration_table(
+        caffe, folder, "head_size", {"root": str(folder / "voc"), "features": str(folder / "features")}, steps,
+        watches, FeatureSamples)
+    return [f"Frozen-trunk recipe, features of {width} x {height} images (`solvers/head_size.prototxt`), wall time:",
+            "", *lines, "", f"{1 / seconds:.2f} iterations per second, {images / seconds:.1f} images per second.", ""]
+
+
 def main(argv=None):
     parser = command.parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="a few repetitions, no VGG-16")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write bench_training.md there")
     args = parser.parse_args(argv)
-    invocation = "bench/bench_training.py --out docs/" + " --quick" * args.quick
-    report = ["# Training, measured", "", f"`{invocation}`", "",
+    report = ["# Training, measured", "", f"`bench/bench_training.py --out docs/{' --quick' * args.quick}`", "",
               f"{machine()}; load {os.getloadavg()[0]:.1f} before the start", ""]
     caffe = load_caffe()
-
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
-        images, turns = (4, 5) if args.quick else (40, 15)
-        report += [f"One image, {SIDE} x {SIDE} x {LABELS}, float32. Layer and softmax run in turn on the same blob, "
-                   f"{turns} times for each of {images} images; CPU time of the thread, an image's least:", ""]
-        report += [*loss_table(caffe, folder, images, turns), ""]
+        report += loss_report(caffe, folder, args.quick)
 
-        import constrained_loss
-        import voc_data
-        watches = {"loss layer": Stopwatch(constrained_loss.ConstrainedLossLayer),
-                   "data layer": Stopwatch(voc_data.VOCDataLayer)}
+        from constrained_loss import ConstrainedLossLayer
+        from voc_data import VOCDataLayer
+        watches = {"loss layer": Stopwatch(ConstrainedLossLayer), "data layer": Stopwatch(VOCDataLayer)}
         if not args.quick:
-            draw_voc(folder / "square", (321, 321), 8)
-            lines, _, _, share = iteration_table(caffe, folder, "ccnn_tags", {"root": str(folder / "square")}, 2,
-                                                 watches, voc_data.VOCDataLayer.Samples)
-            met = "met" if share <= DATA_LIMIT else "NOT MET"
-            report += ["VGG-16 8s, 321 x 321 (`solvers/ccnn_tags.prototxt`), wall time:", "", *lines, "",
-                       f"Limit for reading and decoding: {DATA_LIMIT:.0%}, {met}.", ""]
-
-        height, width = 168, 224            # an image of VOC as tools/cache_features.py reduces it
-        ids = draw_voc(folder / "voc", (height, width), 16)
-        (folder / "features").mkdir()
-        (folder / "features/index.json").write_text(json.dumps({"size": width}))
-        rng = np.random.default_rng(3)
-        for id in ids:
-            shape = FEATURES, feature_size(height), feature_size(width)
-            np.save(folder / f"features/{id}.npy", np.maximum(rng.normal(0, 2, shape), 0).astype(np.float16))
-        lines, seconds, images, _ = iteration_table(
-            caffe, folder, "head_size", {"root": str(folder / "voc"), "features": str(folder / "features")},
-            2 if args.quick else 10, watches, voc_data.FeatureDataLayer.Samples)
-        report += [f"Frozen-trunk recipe, features of {width} x {height} images (`solvers/head_size.prototxt`), "
-                   "wall time:", "",
-                   *lines, "", f"{1 / seconds:.2f} iterations a second, {images / seconds:.1f} images a second.", ""]
-    text = "\n".join(report)
-    if args.out:
-        with whole_file(args.out / "bench_training.md") as path:
-            path.write_text(text)
-    print(text)
+            report += whole_net_report(caffe, folder, watches)
+        report += frozen_trunk_report(caffe, folder, watches, steps=2 if args.quick else 10)
+    publish("\n".join(report), args.out, "bench_training.md")
 
 
 if __name__ == "__main__":

@@ -5,9 +5,9 @@ import numpy as np
 def adaptive_bias(f, rho_fg=0.2, rho_bg=0.4, rounds=5):
     """The biases b (L') of the scores f (L' x n) of the labels in an image, background first.
 
-    b_l is the least bias >= 0 with which l wins on a share rho_l of the pixels, i.e. the rho_l-quantile of
-    how much l lacks to its strongest rival, max_{k != l} f_i(k) + b_k - f_i(l). Labels take turns, as every
-    bias moves the rivals of the others, for a few rounds: shares that add up to more than 1 cannot all be met.
+    b_l is the least bias >= 0 with which l wins on a share rho_l of the pixels: the rho_l-quantile of what l lacks
+    to its strongest rival, max_{k != l} f_i(k) + b_k - f_i(l). Every bias changes what the other labels lack, so the
+    labels take turns for a few rounds. Shares that add up to more than 1 cannot all be met.
     """
     labels, n = f.shape
     b = np.zeros(labels, f.dtype)
@@ -24,7 +24,7 @@ def adaptive_bias(f, rho_fg=0.2, rho_bg=0.4, rounds=5):
 
 
 def log_mean_exp(f, r=5):
-    """(1/r) log mean_i exp(r f_li), float64, for every row l of f (L x n): pools pixels into one score a label."""
+    """(1/r) log mean_i exp(r f_li), float64, for every row l of f (L x n): one score per label."""
     z = r * np.asarray(f, np.float64)
     top = z.max(axis=1)
     return (top + np.log(np.exp(z - top[:, None]).mean(axis=1))) / r
@@ -39,8 +39,8 @@ def log_softmax(f):
 def image_level_prior(f, r=5):
     """Scores of the shape of f (L x ...) whose softmax is q_i(l) P(l), normalised: MIL-Base with ILP.
 
-    The net's own belief P that a label is in the image (MILBaseLossLayer) reweighs every pixel's q_i, which
-    quiets labels that no pixel is sure of.
+    P(l) is the net's own belief that label l is in the image (MILBaseLossLayer). It lowers labels that are likely at
+    no pixel.
     """
     f = np.asarray(f)
     prior = log_softmax(log_mean_exp(f.reshape(len(f), -1), r))

@@ -1,18 +1,23 @@
-"""What every command shares: its parser, its one-line errors, its exit status."""
+"""What every command shares: its parser, its messages, its one-line errors, its exit status.
+
+The library does not print. It logs, and run() shows that on stderr as `tool.py: message`.
+"""
 import argparse
+import logging
 import os
 import sys
 from pathlib import Path
+from typing import Callable, NoReturn, Optional
 
 from ccnn.errors import UserError
 
 
-def parser(doc):
+def parser(doc: Optional[str]) -> argparse.ArgumentParser:
     """An ArgumentParser whose --help opens with the tool's docstring, line breaks kept."""
     return argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
-def count(text):
+def count(text: str) -> int:
     """An argparse type: a whole number, at least 1."""
     value = int(text) if text.isdecimal() else 0
     if value < 1:
@@ -20,8 +25,15 @@ def count(text):
     return value
 
 
-def run(main):
+def check_suffix(option: str, path: Path, *suffixes: str) -> None:
+    """UserError unless the file that an option names ends in one of the suffixes."""
+    if not path.name.endswith(suffixes):
+        raise UserError(f"{option} {path}: need a name that ends in {', '.join(suffixes[:-1])} or {suffixes[-1]}")
+
+
+def run(main: Callable[[], Optional[int]]) -> NoReturn:
     """Call main() and leave: status 0 or what it returns, 2 after a one-line error, 130 after ^C."""
+    show_messages()
     try:
         sys.exit(main())
     except KeyboardInterrupt:
@@ -35,10 +47,36 @@ def run(main):
         fail(f"{e.filename}: {e.strerror}" if e.filename and e.strerror else e, 2)
     except UserError as e:
         fail(e, 2)
-    except ModuleNotFoundError as e:     # of a Caffe of one's own, whose Python need not have all
+    except ModuleNotFoundError as e:     # the Python of a Caffe of your own may lack packages
         fail(f"{e}; get it with: {sys.executable} -m pip install -r requirements.txt", 2)
 
 
-def fail(message, status):
-    print(f"{Path(sys.argv[0]).name}: error: {' '.join(str(message).split())}", file=sys.stderr)
+def show_messages() -> None:
+    """Show what the library logs, one line per message."""
+    messages = logging.getLogger("ccnn")
+    if not messages.handlers:
+        messages.addHandler(AboveBars())
+        messages.setLevel(logging.INFO)
+
+
+class AboveBars(logging.Handler):
+    """Writes to stderr, above the progress bars that are shown there."""
+
+    def emit(self, record):
+        from tqdm import tqdm
+        tqdm.write(f"{tool()}: {' '.join(record.getMessage().split())}", file=sys.stderr)
+
+
+def say(message: str) -> None:
+    """Show a message of the command itself, as those of the library are shown."""
+    logging.getLogger("ccnn").info("%s", message)
+
+
+def fail(message: object, status: int) -> NoReturn:
+    print(f"{tool()}: error: {' '.join(str(message).split())}", file=sys.stderr)
     sys.exit(status)
+
+
+def tool() -> str:
+    """The name under which the command was called."""
+    return Path(sys.argv[0]).name

@@ -1,20 +1,35 @@
-"""The dense CRF."""
+"""The dense CRF of Krahenbuhl and Koltun, which sharpens scores along the edges of the photograph.
+
+    q = dense_crf(rgb, scores, load_preset("authors"))      # L x H x W
+
+Mean field of Potts' model: q <- softmax(f + sum_k w_k K_k q), with two kernels over all pairs of pixels,
+
+    gaussian_weight  * exp(-|dxy|^2 / 2 gaussian_xy^2)
+    bilateral_weight * exp(-|dxy|^2 / 2 bilateral_xy^2 - |drgb|^2 / 2 bilateral_rgb^2)
+
+each normalised after filtering (its weights at a pixel sum to 1), as the paper's authors did. Distances are in
+pixels of photographs of VOC's size: a long side of 500.
+"""
 import json
-from collections import namedtuple
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-from PIL import Image
 
 from ccnn.errors import UserError
-from ccnn.grid import label_map, positions, sample
-from ccnn.images import read_image, shrink
-from ccnn.labels import VOID
 
 LONG_SIDE = 500         # pixels: the size that the presets' distances are made for
 
-Preset = namedtuple("Preset", "gaussian_xy gaussian_weight bilateral_xy bilateral_rgb bilateral_weight iterations "
-                              "normalization", defaults=("after",))
+
+class Preset(NamedTuple):
+    """The parameters of the CRF; distances in pixels and in levels of 0..255."""
+    gaussian_xy: float
+    gaussian_weight: float
+    bilateral_xy: float
+    bilateral_rgb: float
+    bilateral_weight: float
+    iterations: int
+    normalization: str = "after"
 
 PRESETS = {
     "authors": Preset(3, 3, 60, 20, 10, 10),            # the defaults of the authors' Caffe
@@ -27,7 +42,7 @@ PRESETS = {
 NORMALIZATION = {"after": "NORMALIZE_AFTER", "symmetric": "NORMALIZE_SYMMETRIC"}     # pydensecrf's names
 
 
-def load_preset(name):
+def load_preset(name: str) -> Preset:
     """The Preset of that name, or of a JSON file as tools/tune_crf.py writes it."""
     if name in PRESETS:
         return PRESETS[name]
@@ -41,7 +56,8 @@ def load_preset(name):
                         "make one with tools/tune_crf.py") from None
 
 
-def check_preset(preset):
+def check_preset(preset: Preset) -> Preset:
+    """The preset, if every parameter is in its range; ValueError otherwise."""
     for field, value in zip(preset._fields[:5], preset):
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e4:
             raise ValueError(f"{field} must be a number in 0..10000, got {value!r}")
@@ -52,7 +68,7 @@ def check_preset(preset):
     return preset
 
 
-def dense_crf(rgb, scores, preset):
+def dense_crf(rgb: np.ndarray, scores: np.ndarray, preset: Preset) -> np.ndarray:
     """Marginals after `preset.iterations` of mean field, L x H x W float32.
 
     rgb    : H x W x 3 uint8, no mean subtracted
@@ -76,56 +92,3 @@ def dense_crf(rgb, scores, preset):
     crf.addPairwiseBilateral(preset.bilateral_xy, preset.bilateral_rgb, np.require(rgb, None, "CW"),
                              preset.bilateral_weight, dcrf.DIAG_KERNEL, normalization)
     return np.array(crf.inference(preset.iterations), np.float32).reshape(scores.shape)
-
-
-def read_probabilities(path):
-    """The array `probabilities` of an .npz file, L x h x w float32, checked."""
-    try:
-        with np.load(path) as file:
-            done = str(file["crf"]) if "crf" in file else ""
-            p = file["probabilities"].astype(np.float32)
-    except Exception as e:      # a damaged archive fails in many ways: zipfile, zlib, struct, pickle, EOF, ...
-        raise UserError(f"{path}: holds no probabilities ({e}); make it with tools/infer.py --probabilities") from None
-    if done:
-        raise UserError(f"{path}: went through the CRF before; make it with tools/infer.py without --crf")
-    if p.ndim != 3 or not p.size or p.shape[0] >= VOID:
-        raise UserError(f"{path}: probabilities must be L x height x width with L < {VOID}, got {p.shape}")
-    if not (p.min() >= 0 and abs(p.sum(axis=0) - 1).max() < 0.01):      # false for NaN too
-        raise UserError(f"{path}: holds values that are not probabilities: each pixel's must sum to 1")
-    return p
-
-
-def log_probabilities(p):
-    """Scores for dense_crf. What float16 rounds to 0 becomes its smallest number: log(0) must not be."""
-    return np.log(np.maximum(p, 6e-8))
-
-
-def pair_with_images(sources, folder):
-    """(file, photograph) for every .npz file, those of folders included; the photograph is found by its name."""
-    if not folder.is_dir():
-        raise UserError(f"--images {folder}: no such folder")
-    images = {}
-    for path in folder.iterdir():
-        if path.suffix.lower() in Image.registered_extensions():
-            images.setdefault(path.stem, path)
-    files = [f for source in sources for f in (sorted(source.rglob("*.npz")) if source.is_dir() else [source])]
-    if not files:
-        raise UserError(f"{sources[0]}: holds no .npz files; make them with tools/infer.py --probabilities")
-    for path in files:
-        if not path.is_file():
-            raise UserError(f"{path}: no such file or folder")
-        if path.stem not in images:
-            raise UserError(f"{path}: there is no photograph named {path.stem} in {folder}")
-    return [(path, images[path.stem]) for path in files]
-
-
-def refine(source, photograph, preset):
-    """What the CRF makes of a file of probabilities, at the photograph's size; without preset, their argmax."""
-    p, rgb = read_probabilities(source), read_image(photograph)
-    small = shrink(rgb, LONG_SIDE)
-    (height, width), (h, w), (rows, columns) = rgb.shape[:2], small.shape[:2], p.shape[1:]
-    if abs(rows * width - columns * height) > max(height, width):       # more than a pixel of rounding
-        raise UserError(f"{source}: {rows} x {columns} is not the shape of {photograph}, {height} x {width}")
-    scores = sample(log_probabilities(p), positions(h, rows), positions(w, columns))
-    q = dense_crf(small, scores, preset) if preset else scores
-    return label_map(q, positions(height, h), positions(width, w))

@@ -12,10 +12,9 @@ from tqdm import tqdm
 
 from ccnn.errors import ImageError, UserError
 from ccnn.files import whole_file
-from ccnn.grid import feature_size
 from ccnn.images import SUFFIXES, fit, read_image, shrink, to_blob
 from ccnn.samples import Samples, own_folder
-from ccnn.trunk import FEATURES, NET
+from ccnn.trunk import VGG16
 from ccnn.workers import become_worker
 
 
@@ -40,7 +39,7 @@ def find_images(root, splits):
 def check_index(args):
     """Make the folder, or see that what is in it was made with the same settings."""
     settings = {"size": args.size, "weights": hashlib.sha256(args.weights.read_bytes()).hexdigest(),
-                "trunk": hashlib.sha256(NET.read_bytes()).hexdigest()}
+                "trunk": hashlib.sha256(VGG16.net.read_bytes()).hexdigest()}
     index = args.out / "index.json"
     if index.exists():
         try:
@@ -65,7 +64,7 @@ def grid(file, size):
                 height, width = width, height
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
         raise ImageError(f"{file}: is not an image that can be read") from None
-    return FEATURES, feature_size(height), feature_size(width)
+    return VGG16.channels, VGG16.cells(height), VGG16.cells(width)
 
 
 def whole(path, shape):

@@ -13,39 +13,55 @@ def score_size(size, stride=8):
     return (size + stride - 2) // stride + 1
 
 
-def feature_size(size, stride=8):
-    """The same in prototxt/trunk.prototxt, where VGG's own 2x2 pooling puts cell k on the edge before pixel
-    k * stride: 224 -> 29. Of these edges `size` pixels have size + 1."""
-    return score_size(size + 1, stride)
-
-
 class Axis:
-    """The rows, or columns, of a sample: where its crop and the cells of its score grid lie in the image file.
+    """The rows, or the columns, of a sample: which part of the image it shows, and where its cells sit.
 
-    size    pixels in the file; length: after the image was reduced
-    start   first pixel of the crop in the reduced image; span: their number
-    count   cells; cell k sits on pixel start + k * stride, or with centre=0 on the edge before that pixel
-    low, high, cells    the crop, [low, high), and its cells, in pixels of the file
+    size        pixels in the image file
+    window      slice: what is shown of the net's input, in pixels of the reduced image or in cells of its features
+    low, high   what is shown in pixels of the file, half-open
+    cells       the pixel of the file at every cell of the score grid
+
+    A crop begins at `fraction`, in [0, 1), of the way from the first possible place to the last; crop 0 shows all.
     """
 
-    def __init__(self, size, length, start, span, stride, count, centre=0.5):
-        self.size, self.start, self.span = size, start, span
-        scale = size / length
+    def __init__(self, size, scale, start, span, centres, window):
+        """scale : pixels of the file per pixel of the reduced image, in which start, span and centres are given."""
+        self.size, self.window = size, window
         self.low = max(0, int(start * scale))
         self.high = min(size, int(np.ceil((start + span) * scale)))
-        centres = start + stride * np.arange(count) + centre
         self.cells = np.rint(centres * scale - 0.5).astype(int).clip(self.low, self.high - 1)
 
+    @classmethod
+    def of_image(cls, size, length, stride, crop, fraction):
+        """An image of `size` pixels, reduced to `length`. Cell k sits on pixel k * stride of the crop."""
+        span = min(crop or length, length)
+        start = int(fraction * (length - span + 1))
+        centres = start + stride * np.arange(score_size(span, stride)) + 0.5
+        return cls(size, size / length, start, span, centres, slice(start, start + span))
+
+    @classmethod
+    def of_features(cls, size, length, trunk, crop, fraction, cells, flipped):
+        """The features of such an image, `cells` of them, which sit where the trunk (ccnn.trunk) says."""
+        stride, count = trunk.stride, min(trunk.cells(crop) if crop else cells, cells)
+        first = int(fraction * (cells - count + 1))
+        # a flipped grid begins with the last cell, which sits on the border or up to stride - 1 pixels outside
+        border = length - stride * (cells - 1) if flipped else 0
+        start = border + stride * first
+        centres = start + stride * np.arange(count) + 0.5 + trunk.offset
+        return cls(size, size / length, start, stride * (count - 1), centres, slice(first, first + count))
+
     def meets(self, low, high):
+        """Whether some of the pixels [low, high) are shown."""
         return low < self.high and high > self.low
 
     def cells_of(self, low, high):
-        """The cells [first, end) between pixels low and high; the one nearest to their middle if there is none."""
+        """The cells [first, end) on the pixels [low, high), or else the cell nearest to their middle."""
         first, end = np.searchsorted(self.cells, (low, high))
         if first == end:
             first = np.abs(self.cells - (low + high - 1) / 2).argmin()
             end = first + 1
         return first, end
+
 
 STRIP = 1 << 22         # scores that are enlarged at a time: 16 MB
 

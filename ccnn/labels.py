@@ -1,12 +1,11 @@
 """Labels: their names, their numbers, their colours."""
 import numpy as np
-from PIL import Image
 
-from ccnn.errors import UserError
+from ccnn.errors import UserError, reason, suggest
 
 BACKGROUND = 0
 
-VOID = 255      # label of a pixel that nobody labelled
+VOID = 255      # a pixel whose label is unknown
 
 VOC_CLASSES = (
     "background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow",
@@ -15,32 +14,35 @@ VOC_CLASSES = (
 
 LABELS = len(VOC_CLASSES)
 
-SHORT = dict(zip(VOC_CLASSES, (         # the paper's columns, in its order: VOC's
+SHORT = dict(zip(VOC_CLASSES, (         # the headings of the paper's columns
     "bgnd", "aero", "bike", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "table", "dog", "horse",
     "mbike", "person", "plant", "sheep", "sofa", "train", "tv")))
 
 
 def palette():
-    """VOC's colours, 768 ints: r, g, b of label 0, 1, ... Bits 0, 1, 2 of the label are the top bits of r, g, b,
-    bits 3, 4, 5 the next, and so on."""
+    """VOC's colours, 768 numbers: r, g, b of label 0, of label 1, and so on.
+
+    Bits 0, 1, 2 of a label are the top bits of r, g, b; bits 3, 4, 5 are the next lower ones.
+    """
     return [sum((label >> (3 * k + channel) & 1) << (7 - k) for k in range(3))
             for label in range(256) for channel in range(3)]
 
 
 def indexed(labels):
     """H x W label ids as a picture of palette mode, in VOC's colours."""
+    from PIL import Image
     picture = Image.fromarray(np.asarray(labels, np.uint8))
     picture.putpalette(palette())
     return picture
 
 
 def read_classes(path):
-    """Names of the labels from a file with one name a line; `background` is label 0, added if not there."""
+    """The names of the labels, from a file with one name per line. `background` is label 0; it need not be listed."""
     try:
         with open(path, encoding="utf-8-sig") as file:
             names = [line.strip() for line in file if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot read the class list: {getattr(error, 'strerror', None) or error}") from None
+        raise UserError(f"{path}: cannot read the class list: {reason(error)}") from None
     names = [name for name in names if name != VOC_CLASSES[BACKGROUND]]
     twice = {name for name in names if names.count(name) > 1}
     if twice:
@@ -48,3 +50,8 @@ def read_classes(path):
     if not 1 <= len(names) < VOID:
         raise UserError(f"{path}: lists {len(names)} classes besides the background; expected 1 to {VOID - 1}")
     return (VOC_CLASSES[BACKGROUND], *names)
+
+
+def not_a_class(name, classes):
+    """The message about a name that is no class."""
+    return f"{name!r} is not a class; {suggest(name, classes[BACKGROUND + 1:])}"

@@ -1,64 +1,73 @@
-"""Lists of images: one reader for all of them."""
-import os
-from pathlib import Path
+"""Lists of images: one reader for every list, and the rules for an image id.
 
-from ccnn.errors import UserError
+An image id is the path of an image below the folder of images, without its suffix: `2007_000032`, `my cats/a cat`.
+A list is a text file with one id per line. Blanks around an id and empty lines do not count, a suffix (.jpg, .png) is
+dropped, and an id may hold spaces. A list names every image once.
+
+VOC's lists in ImageSets/Main with a second column (1: the class is there, -1: it is not, 0: hard to tell) are refused.
+A list cannot say which of these images are meant.
+"""
+import os
+import re
+
+from ccnn.errors import UserError, reason
 from ccnn.images import SUFFIXES
+
+SEGMENTATION = "ImageSets/Segmentation"
+
+TWO_COLUMNS = re.compile(r"\S+(  1|  0| -1)")       # VOC aligns the second column to the right
 
 
 def read_list(path):
-    """Image ids, one a line."""
+    """The image ids of a list, in its order."""
     try:
         with open(path, encoding="utf-8-sig") as file:
-            lines = [line.strip() for line in file]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot read the list: {getattr(error, 'strerror', None) or error}") from None
-    return [image_id(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line]
+            lines = {number: line.strip() for number, line in enumerate(file, 1) if line.strip()}
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: not a text file; a list has one image id per line") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot read the list: {reason(error)}") from None
+    if not lines:
+        raise UserError(f"{path}: lists no images; write one image id per line")
+    if all(TWO_COLUMNS.fullmatch(line) for line in lines.values()):
+        raise UserError(f"{path}: has VOC's second column (1, 0 or -1); keep the ids that you want, one per line: "
+                        f"awk '$2 == 1 {{print $1}}' {path}")
+    first_line = {}
+    for number, line in lines.items():
+        id = image_id(line, f"{path}, line {number}")
+        if id in first_line:
+            raise UserError(f"{path}, line {number}: lists {id!r} twice, first in line {first_line[id]}; "
+                            "remove one of them")
+        first_line[id] = number
+    return list(first_line)
+
+
+def read_split(root, split):
+    """The image ids of a split of the data in `root`; see find_list."""
+    return read_list(find_list(root, split))
+
+
+def find_list(root, split):
+    """The path of a list: `split` names a list in ROOT/ImageSets/Segmentation, or is a path from root or from here."""
+    folder = os.path.join(root, SEGMENTATION)
+    listed = os.path.join(folder, f"{split}.txt")
+    for path in (listed, os.path.join(root, split), split):
+        if os.path.isfile(path):
+            return path
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    have = ", ".join(name[:-4] for name in names if name.endswith(".txt"))
+    raise UserError(f"{listed}: no such list of images (there: {have or 'none'}), and {split!r} is no file; "
+                    "tools/get_voc.py fetches VOC 2012 with train, val and train_aug")
 
 
 def image_id(name, where):
-    """The name of an image without its suffix. It cannot reach out of the folder in which it is looked up."""
+    """The name of an image without its suffix. It cannot leave the folder in which it is looked up."""
     if os.path.isabs(name) or ".." in name.split("/") or "\0" in name:
-        raise UserError(f"{where}: {name!r} reaches out of the data root; give a path below the folder of images")
+        raise UserError(f"{where}: {name!r} is not an image id, because it leaves the folder of images; "
+                        "give a path below that folder")
     return name[:name.rindex(".")] if name.endswith(SUFFIXES) else name
 
 
 def inside(path, folder):
-    """Whether a path, links followed, lies in a folder."""
+    """Whether a path lies in a folder after links are followed."""
     return os.path.realpath(path).startswith(os.path.join(os.path.realpath(folder), ""))
-
-
-def and_more(missing):
-    return f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
-
-
-def read_names(path):
-    """The first word of every line."""
-    try:
-        names = {line.split()[0] for line in path.read_text().splitlines() if line.strip()}
-    except UnicodeDecodeError:
-        raise UserError(f"{path}: not a text file of names") from None
-    if not names:
-        raise UserError(f"{path}: names no photographs")
-    return names
-
-
-def read_split(voc, split):
-    """The image ids of a split: the name of a VOC list, or the path of a file with one id a line."""
-    path = voc / f"ImageSets/Segmentation/{split}.txt"
-    if not path.is_file():
-        if not Path(split).is_file():
-            raise UserError(f"--split {split}: neither {path} nor a file of that name is there")
-        path = Path(split)
-    try:
-        names = path.read_text().split()
-    except UnicodeDecodeError:
-        raise UserError(f"{path}: not a text file") from None
-    if not names:
-        raise UserError(f"{path}: lists no images")
-    for name in names:
-        if Path(name).name != name:
-            raise UserError(f"{path}: {name!r} is not an image id")
-    if len(set(names)) < len(names):
-        raise UserError(f"{path}: lists {len(names) - len(set(names))} ids twice")
-    return names

@@ -1,50 +1,32 @@
-"""Masks as files: they carry the settings they were made with."""
+"""Masks as files: each carries the settings that it was made with, so that finished work is known again."""
 import json
+import logging
 import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Optional
 
+import numpy as np
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from ccnn.errors import UserError
 from ccnn.files import whole_file
 from ccnn.labels import indexed
+from ccnn.text import and_more, plural
+
+log = logging.getLogger(__name__)
 
 
-def save_mask(path, mask, settings):
-    """An indexed PNG in VOC's colours that carries the settings it was made with."""
+def save_mask(path: Path, mask: np.ndarray, settings: dict) -> None:
+    """An indexed PNG in VOC's colours that carries the settings."""
     text = PngInfo()
     text.add_text("settings", json.dumps(settings))
     with whole_file(path) as part:
         indexed(mask).save(part, pnginfo=text)
 
 
-def unfinished(work, settings, force):
-    """Those (source, mask, other outputs) of `work` that are still to be made.
-
-    Finished is a mask that carries these settings, is not older than its source, and has its other outputs beside
-    it. Any other file in a mask's place is replaced only by force.
-    """
-    todo, foreign, sources = [], [], {}
-    for source, mask, *others in work:
-        if sources.setdefault(mask, source) != source:
-            raise UserError(f"{sources[mask]} and {source} would both become {mask}; give them different names")
-        if mask.exists():
-            if mask_settings(mask) != settings:
-                foreign.append(mask)
-            elif not force and mask.stat().st_mtime >= source.stat().st_mtime and all(o.exists() for o in others):
-                continue
-        todo.append((source, mask, *others))
-    if foreign and not force:
-        raise UserError(f"{foreign[0]}{f' and {len(foreign) - 1} more' if foreign[1:] else ''}: made otherwise than "
-                        "this command would; choose another --out, or --force to replace")
-    if len(todo) < len(work):
-        print(f"{len(work) - len(todo)} of {len(work)} were finished before (--force makes them again)")
-    if foreign:
-        print(f"replacing {len(foreign)} files that were made otherwise")
-    return todo
-
-
-def mask_settings(path):
+def mask_settings(path: Path) -> Optional[dict]:
     """The settings that save_mask wrote; None in a file that is not its work."""
     try:
         with Image.open(path) as image:
@@ -53,9 +35,45 @@ def mask_settings(path):
         return None
 
 
-def report(failures, made, out):
-    """Say what was made, and at the end what was not; return the exit status."""
-    print(f"{made} masks in {out}")
+def unfinished(work: Sequence[tuple[Path, ...]], settings: dict, force: bool) -> list[tuple[Path, ...]]:
+    """Those (source, mask, *other outputs) of `work` that are still to be made.
+
+    A mask is finished if it carries these settings, is not older than its source, and has its other outputs beside
+    it. Any other file in a mask's place is replaced only by force.
+    """
+    check_names(work)
+    todo, foreign = [], []
+    for source, mask, *others in work:
+        if mask.exists() and mask_settings(mask) != settings:
+            foreign.append(mask)
+        elif not force and is_newer(mask, source) and all(path.exists() for path in others):
+            continue
+        todo.append((source, mask, *others))
+    if foreign and not force:
+        raise UserError(f"{foreign[0]}{and_more(foreign)}: made otherwise than this command would; "
+                        "choose another --out, or --force to replace")
+    if len(todo) < len(work):
+        log.info("%d of %d were finished before (--force makes them again)", len(work) - len(todo), len(work))
+    if foreign:
+        log.warning("replacing %s made otherwise", plural(len(foreign), "file"))
+    return todo
+
+
+def check_names(work: Sequence[tuple[Path, ...]]) -> None:
+    """UserError if two sources would become one mask."""
+    sources: dict[Path, Path] = {}
+    for source, mask, *_ in work:
+        if sources.setdefault(mask, source) != source:
+            raise UserError(f"{sources[mask]} and {source} would both become {mask}; give them different names")
+
+
+def is_newer(path: Path, source: Path) -> bool:
+    return path.exists() and path.stat().st_mtime >= source.stat().st_mtime
+
+
+def print_report(failures: Sequence[str], made: int, out: Path) -> int:
+    """Print what was made and, at the end, what was not; return the command's exit status."""
+    print(f"{plural(made, 'mask')} in {out}")
     for failure in failures:
         print(failure, file=sys.stderr)
     if failures:

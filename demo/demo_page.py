@@ -1,9 +1,9 @@
-"""The page of the demonstration: one HTML file with every picture inside, for tools/demo.py.
+"""The page of the demonstration: one HTML file with every picture inside.
 
     page(story) -> str
 
-`story` (Story) holds numbers and arrays only; everything about looks is here. Charts are SVG, pictures data URIs, so
-the file can be opened, mailed or archived alone, and needs no network.
+A Story holds numbers and arrays only (demo/story.py makes it); everything about looks is here. Charts are SVG and
+pictures are data URIs, so that the file can be opened, mailed or archived alone, and needs no network.
 """
 import base64
 import io
@@ -20,16 +20,18 @@ COLOURS = ("#ffffff", "#d1495b", "#e9a227", "#00798c", "#7b4fa3", "#57a639")    
 LINES = {"tags": "#2463a6", "size": "#0a7d5c", "em_adapt": "#c2702a", "mil_fcn": "#b5507c", "mil_base": "#8c7ab8",
          "full": "#5b6470"}
 
+OURS, BASELINES = ("tags", "size"), ("em_adapt", "mil_fcn", "mil_base")
 
-class System(NamedTuple):
-    """One line of the score table, and one curve."""
-    key: str
+
+class Result(NamedTuple):
+    """What a system has learned: one line of the score table, and one curve."""
+    system: str             # of ccnn.nets
     title: str
-    told: str               # what its training knew of an image
-    iou: list               # percent, one entry a label, None where there is none
+    knows: str              # what training knows of an image
+    iou: list               # percent, one entry per label, None where there is none
     miou: float
     losses: dict            # {iteration: loss}
-    scores: dict            # {iteration: mIoU in percent}
+    course: dict            # {iteration: mIoU in percent}
 
 
 class Example(NamedTuple):
@@ -40,23 +42,24 @@ class Example(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What the solver made of one image at one iteration; rows are the labels that its tags allow."""
+    """What the solver made of one image at one iteration; one entry per label that its tags allow."""
     iteration: int
     labels: list
     q: np.ndarray           # len(labels) x h x w
     p: np.ndarray
     bounds: list            # [(lower, upper)], shares of the image; None where there is no bound
-    forces: list            # [lambda], signed: > 0 pushes the label's area up
-    absent: float           # share of the image that q gives to labels that are not in it
+    forces: list            # [lambda], signed: > 0 enlarges the label's area
+    absent: float           # share of q on labels that are not in the image
     iterations: int
     gap: float
 
 
 class Story(NamedTuple):
+    """All that the page tells."""
     classes: tuple
     images: tuple           # numbers of training and validation images
     minutes: float
-    systems: list
+    results: list
     examples: list
     image: np.ndarray       # the one that the steps are about
     steps: list
@@ -65,7 +68,10 @@ class Story(NamedTuple):
     no_photographs: Optional[str]    # why there are none
 
 
+# Pictures
+
 def rgb(colour):
+    """#rrggbb as three numbers."""
     return np.array([int(colour[i:i + 2], 16) for i in (1, 3, 5)], float)
 
 
@@ -96,10 +102,13 @@ def heat(p, label):
 
 
 def legend(classes):
+    """The labels' colours."""
     return '<p class="legend">' + "".join(
         f'<span><i style="background:{colour}"></i>{escape(name)}</span>'
         for colour, name in zip(COLOURS[1:], classes[1:])) + "</p>"
 
+
+# Charts
 
 def chart(curves, title, unit, top=None):
     """Lines over iterations. curves: [(name, colour, {x: y})]; names stand at the lines' ends, moved apart."""
@@ -135,7 +144,7 @@ def chart(curves, title, unit, top=None):
 
 
 def nice(value):
-    """The least of 1, 2, 4, 6, 8, 10 times a power of ten that is not below value: its quarters are round too."""
+    """The least of 1, 2, 4, 6, 8, 10 times a power of ten that is not below value, so that its quarters are round."""
     power = 10.0 ** np.floor(np.log10(value))
     return next(k * power for k in (1, 2, 4, 6, 8, 10) if k * power >= value)
 
@@ -168,83 +177,90 @@ def areas(step, classes):
     return "".join(parts) + "</svg>"
 
 
+# Sections
+
 def gallery(story):
-    columns = (("size", "tags + size"), ("tags", "tags alone"))
+    """The examples, as the systems of ours see them."""
     rows = []
     for example in story.examples:
         tags = ", ".join(story.classes[l] for l in np.unique(example.truth) if 0 < l < len(story.classes))
         cells = [(picture(example.image, "image", "jpeg"), f"tags: {escape(tags)}"),
-                 (picture(painted(example.image, example.truth), "truth"), "")]
-        cells += [(picture(painted(example.image, example.found[key]), name), "") for key, name in reversed(columns)]
+                 (picture(painted(example.image, example.truth), "truth"), ""),
+                 *((picture(painted(example.image, example.found[system]), system), "") for system in OURS)]
         rows.append("".join(f"<figure>{image}<figcaption>{text}</figcaption></figure>" for image, text in cells))
     heads = "".join(f"<h3>{text}</h3>" for text in
-                    ("image", "truth, never seen in training", "learned from tags alone", "learned from tags + size"))
+                    ("image", "truth, not seen in training", "learned from tags", "learned from tags and sizes"))
     return f'<div class="gallery four">{heads}{"".join(rows)}</div>'
 
 
 def others(story):
-    systems = [s for s in story.systems if s.key not in ("tags", "size")]
-    heads = "".join(f"<h3>{escape(s.title)}</h3>" for s in systems)
-    rows = "".join(f"<figure>{picture(painted(e.image, e.found[s.key]), s.title)}</figure>"
-                   for e in story.examples[:3] for s in systems)
-    return f'<div class="gallery" style="grid-template-columns:repeat({len(systems)},1fr)">{heads}{rows}</div>'
+    """The first examples, as the other systems see them."""
+    results = [result for result in story.results if result.system not in OURS]
+    heads = "".join(f"<h3>{escape(result.title)}</h3>" for result in results)
+    rows = "".join(f"<figure>{picture(painted(e.image, e.found[result.system]), result.title)}</figure>"
+                   for e in story.examples[:3] for result in results)
+    return f'<div class="gallery" style="grid-template-columns:repeat({len(results)},1fr)">{heads}{rows}</div>'
 
 
 def table(story):
-    best = max(s.miou for s in story.systems)
+    """The scores of all systems, the worst first."""
+    best = max(result.miou for result in story.results)
     head = "".join(f"<th>{escape(name)}</th>" for name in story.classes)
     rows = []
-    for s in sorted(story.systems, key=lambda s: s.miou):
-        cells = "".join(f"<td>{'–' if v is None else f'{v:.0f}'}</td>" for v in s.iou)
-        rows.append(f'<tr class="{"ours" if s.key in ("tags", "size") else ""}"><th>{escape(s.title)}</th>'
-                    f'<td class="told">{escape(s.told)}</td>{cells}<td class="bar">'
-                    f'<span style="width:{70 * s.miou / best:.0f}%;background:{LINES[s.key]}"></span>'
-                    f"<b>{s.miou:.1f}</b></td></tr>")
+    for result in sorted(story.results, key=lambda result: result.miou):
+        cells = "".join(f"<td>{'–' if v is None else f'{v:.0f}'}</td>" for v in result.iou)
+        rows.append(f'<tr class="{"ours" if result.system in OURS else ""}"><th>{escape(result.title)}</th>'
+                    f'<td class="knows">{escape(result.knows)}</td>{cells}<td class="bar">'
+                    f'<span style="width:{70 * result.miou / best:.0f}%;background:{LINES[result.system]}"></span>'
+                    f"<b>{result.miou:.1f}</b></td></tr>")
     return (f'<div class="wide"><table><thead><tr><th>system</th><th>training knows of an image</th>{head}'
             f'<th>mean IoU, %</th></tr></thead><tbody>{"".join(rows)}</tbody></table></div>')
 
 
 def solver(story):
-    blocks = []
-    for step in story.steps:
-        maps = []
-        for name, values in (("q, the net's output", step.q), ("p, nearest to q within the bounds", step.p)):
-            cells = "".join(
-                f'<figure>{picture(heat(v, label), f"{name}: {story.classes[label]}", classes="cells")}'
-                f"<figcaption>{name[0]}({escape(story.classes[label])})</figcaption></figure>"
-                for label, v in zip(step.labels, values))
-            maps.append(f'<h4>{name}</h4><div class="maps">{cells}</div>')
-        lost = f"; {step.absent:.0%} of q, and nothing of p, lies on labels that are not in the image"
-        blocks.append(f'<div class="step"><div><h3>after {step.iteration} iterations</h3>{"".join(maps)}</div>'
-                      f'<div>{areas(step, story.classes)}<p class="note">Pale: area in q; full: area in p; brackets: '
-                      f"bounds. Solved in {step.iterations} Newton steps, duality gap {step.gap:.0e}{lost}.</p></div>"
-                      "</div>")
+    """What the solver did over the whole training, and for one image at two iterations."""
     d = story.diagnostics
     quarter = max(1, len(d) // 4)
-    early, late = d[:quarter], d[-quarter:]
-    sentence = (f"In the first quarter of the training the net broke a constraint by {early[:, 1].mean():.0%} of the "
-                f"image on average, in the last by {late[:, 1].mean():.0%}. The solver took {np.median(d[:, 3]):.0f} "
-                f"steps and {1e3 * np.median(d[:, 4]):.2f} ms an image (median); its largest duality gap was "
-                f"{d[:, 2].max():.0e}.")
-    return f"<p>{sentence}</p>" + "".join(blocks)
+    early, late = d[:quarter, 1].mean(), d[-quarter:, 1].mean()
+    return (f"<p>In the first quarter of the training the net broke a constraint by {early:.0%} of the image on "
+            f"average, in the last quarter by {late:.0%}. The solver took {np.median(d[:, 3]):.0f} steps and "
+            f"{1e3 * np.median(d[:, 4]):.2f} ms per image (median). Its largest duality gap was "
+            f"{d[:, 2].max():.0e}.</p>" + "".join(solver_step(step, story.classes) for step in story.steps))
+
+
+def solver_step(step, classes):
+    """q and p of one image as maps, and their areas against the bounds."""
+    maps = []
+    for name, values in (("q, the net's output", step.q), ("p, nearest to q within the bounds", step.p)):
+        cells = "".join(
+            f'<figure>{picture(heat(v, label), f"{name}: {classes[label]}", classes="cells")}'
+            f"<figcaption>{name[0]}({escape(classes[label])})</figcaption></figure>"
+            for label, v in zip(step.labels, values))
+        maps.append(f'<h4>{name}</h4><div class="maps">{cells}</div>')
+    return (f'<div class="step"><div><h3>after {step.iteration} iterations</h3>{"".join(maps)}</div>'
+            f'<div>{areas(step, classes)}<p class="note">Pale: area in q. Full: area in p. Brackets: bounds. '
+            f"The solver took {step.iterations} Newton steps; the duality gap is {step.gap:.0e}. "
+            f"{step.absent:.0%} of q lies on labels that are not in the image, and nothing of p.</p></div></div>")
 
 
 def photographs(story):
+    """The shipped model on photographs, or why there are none."""
     if story.no_photographs:
-        return (f"<p>This run has none: {escape(story.no_photographs)}. With the model and a network, any photograph "
-                "will do:</p><pre>tools/infer.py --out masks holiday/*.jpg</pre>")
+        return (f"<p>This page shows none: {escape(story.no_photographs)}. With the model and a network, this command "
+                "segments any photograph:</p><pre>tools/infer.py --out masks holiday/*.jpg</pre>")
     cells = "".join(f"<figure>{picture(image, name, 'jpeg')}</figure>" for name, image in story.photographs)
-    return ("<p>The model in <code>models/</code> learned the 20 classes of VOC from tags and one bit of size a tag, "
-            "without any mask. Here it is on photographs that scikit-image carries, its edges sharpened by a CRF.</p>"
+    return ("<p>The model in <code>models/</code> learned the 20 classes of VOC from tags and one bit of size per tag. "
+            "It has seen no mask. Here it segments photographs that scikit-image carries; a CRF sharpens the edges.</p>"
             f'<div class="gallery three">{cells}</div>')
 
 
 def page(story):
-    tags, size = (next(s for s in story.systems if s.key == key) for key in ("tags", "size"))
-    baseline = max((s for s in story.systems if s.key in ("em_adapt", "mil_fcn", "mil_base")), key=lambda s: s.miou)
-    full = next(s for s in story.systems if s.key == "full")
-    curves = [(s.title, LINES[s.key], s.scores) for s in story.systems]
-    losses = [(s.title, LINES[s.key], s.losses) for s in story.systems if s.key in ("tags", "size")]
+    """The whole page."""
+    by_system = {result.system: result for result in story.results}
+    tags, size, full = (by_system[system] for system in ("tags", "size", "full"))
+    baseline = max((by_system[system] for system in BASELINES), key=lambda result: result.miou)
+    curves = [(result.title, LINES[result.system], result.course) for result in story.results]
+    losses = [(result.title, LINES[result.system], result.losses) for result in (tags, size)]
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -256,32 +272,33 @@ def page(story):
 <body>
 <header>
 <h1>Segmentation learned from tags</h1>
-<p class="lead">Nobody outlined anything for this net. Of each of its {story.images[0]} training images it was told only
-which kinds of objects are in it: <q>fish, snail</q>. Linear constraints on its output and Caffe's own SGD did the rest,
-in {story.minutes:.1f} minutes for all {len(story.systems)} systems on this page.</p>
+<p class="lead">Nobody outlined anything for this net. Of each of its {story.images[0]} training images it knows only
+which kinds of objects are in it: <q>fish, snail</q>. Linear constraints on its output and Caffe's own SGD did the rest.
+All {len(story.results)} systems on this page took {story.minutes:.1f} minutes.</p>
 <div class="tiles">
 <div><b>{baseline.miou:.0f}</b>best baseline on tags<small>{escape(baseline.title)}</small></div>
-<div style="color:{LINES['tags']}"><b>{tags.miou:.0f}</b>CCNN, tags alone</div>
-<div style="color:{LINES['size']}"><b>{size.miou:.0f}</b>CCNN, tags + size<small>one more bit a tag</small></div>
-<div><b>{full.miou:.0f}</b>every pixel labelled<small>the ceiling</small></div>
+<div style="color:{LINES['tags']}"><b>{tags.miou:.0f}</b>{tags.title}</div>
+<div style="color:{LINES['size']}"><b>{size.miou:.0f}</b>{size.title}<small>one more bit per tag</small></div>
+<div><b>{full.miou:.0f}</b>{full.title}<small>the ceiling</small></div>
 </div>
 <p class="note">Mean IoU in percent on {story.images[1]} images that no training saw.</p>
 </header>
 
 <section>
 <h2>What it learned</h2>
-<p>The first wide images of the validation set, not the best. Colour does not give the classes away: clutter has the
-same colours, and one object in twelve wears another class's. Size is one bit a tag: does the class cover more than a
-tenth of the image? It keeps small objects small.</p>
+<p>These are the first wide images of the validation set, not the best. Colour does not give the classes away: the
+clutter has the same colours, and one object in twelve has the colour of another class. Size is one bit per tag: does
+the class cover more than a tenth of the image? It keeps small objects small.</p>
 {legend(story.classes)}
 {gallery(story)}
 </section>
 
 <section>
 <h2>Scores</h2>
-<p>One net, one schedule, one order of images; only the loss differs. IoU in percent, class by class.</p>
+<p>The systems share the net, the schedule and the order of the images. Only the loss differs. IoU of every class, in
+percent:</p>
 {table(story)}
-<p>The same images as above, seen by the other systems:</p>
+<p>The first of the images above, as the other systems see them:</p>
 {others(story)}
 </section>
 
@@ -297,9 +314,9 @@ tenth of the image? It keeps small objects small.</p>
 <figure class="one">{picture(story.image, "the image of this section", "jpeg")}
 <figcaption>the training image shown below</figcaption></figure>
 <h2>What the solver did</h2>
-<p>At every step the net says q: how likely each pixel is each label. The tags say what must hold of areas: labels that
-are absent get nothing, each tag at least 5 % of the image, the background 30 to 70 %. The solver finds p, the
-distribution nearest to q that obeys, and the net learns from p.</p>
+<p>At every step the net says q: how likely each label is at each pixel. The tags say what must hold of the areas: a
+label that is absent gets nothing, each tag gets at least 5 % of the image, and the background 30 to 70 %. The solver
+finds p, the distribution nearest to q that obeys, and the net learns from p.</p>
 {solver(story)}
 </section>
 
@@ -313,10 +330,10 @@ distribution nearest to q that obeys, and the net learns from p.</p>
 <div class="three">
 <div><h3>Your photographs</h3><pre>source .caffe/activate
 tools/infer.py --out masks \\
-    --crf tuned holiday/*.jpg</pre><p>One label PNG and one overlay a photograph.</p></div>
+    --crf heads holiday/*.jpg</pre><p>This writes one label PNG and one overlay per photograph.</p></div>
 <div><h3>Your own data</h3><pre>image,tags
 cow_01.jpg,cow;grass
-cow_02.jpg,cow</pre><p>A folder of images and such a CSV are enough; the README has the commands.</p></div>
+cow_02.jpg,cow</pre><p>A folder of images and such a table are enough. The README has the commands.</p></div>
 <div><h3>The paper, on VOC 2012</h3><pre>tools/get_voc.py
 tools/train.py \\
     solvers/ccnn_tags.prototxt</pre><p><code>docs/reproduction.md</code> has every row of the paper with its
@@ -370,8 +387,8 @@ table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-nu
         margin: 8px 0 18px; }
 th, td { padding: 7px 8px; text-align: right; border-bottom: 1px solid var(--rule); font-weight: 400; }
 thead th { color: var(--soft); font-size: 13px; }
-th:first-child, td.told, thead th:nth-child(2) { text-align: left; }
-td.told { color: var(--soft); }
+th:first-child, td.knows, thead th:nth-child(2) { text-align: left; }
+td.knows { color: var(--soft); }
 tr.ours th { font-weight: 650; }
 td.bar { text-align: left; width: 25%; white-space: nowrap; }
 thead th:last-child { text-align: left; }

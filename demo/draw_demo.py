@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Draw a small data set for segmentation, in the layout of a VOC devkit, from a seed.
 
-    tools/draw_demo.py data/demo
+    demo/draw_demo.py data/demo
 
-Five kinds of objects lie over clutter. A kind has its usual colour, nine times in ten, and a pattern of its own. The
-clutter has the colours of all of them, and its strokes, discs and patches have the edges and corners that objects
-have: what tells an object from the clutter is how its pattern repeats. Object areas follow VOC's mixture: two
-images in three have a foreground the paper's bounds allow, in one in three every object is small (below 10 % of the
-image), which tags alone cannot know and the size bit tells.
+Five kinds of objects lie over clutter. Each kind has a pattern of its own, and nine times in ten its usual colour. The
+clutter has the colours of all kinds, and its strokes, discs and patches have edges and corners as the objects have. So
+only the way in which a pattern repeats tells an object from the clutter. The areas of the objects follow VOC's mixture:
+in two images of three the foreground is as large as the paper's bounds want it, and in the third every object is small
+(below 10 % of the image). Tags do not say which; the bit of size does.
 """
 import os
 import shutil
@@ -24,14 +24,17 @@ from ccnn.labels import VOID, indexed
 
 CLASSES = ("fish", "beetle", "kite", "snail", "leaf")
 
-HUES = (0.0, 0.2, 0.4, 0.6, 0.8)                    # of the classes' usual colours, as parts of a turn
+HUES = (0.0, 0.2, 0.4, 0.6, 0.8)                    # of the classes' usual colours, as fractions of a turn
 
-FAITHFUL = 0.9                                      # of the objects have their usual colour
+FAITHFUL = 0.9                                      # share of the objects that have their usual colour
 
 SHAPES = ((97, 129), (129, 97), (113, 113))          # height, width: 8 k + 1, whole cells of the score grid
 
 FINE = 2                                            # drawn at twice the size, then averaged
 
+
+# The objects: functions (u, v, k, period) -> (outline, pattern). u and v are coordinates in units of the radius, k is
+# the radius in fine pixels; outline is bool, pattern lies in 0..1 and repeats every `period` fine pixels.
 
 def fish(u, v, k, period):
     body = u**2 + (v / 0.6)**2 < 1
@@ -41,7 +44,7 @@ def fish(u, v, k, period):
 
 def beetle(u, v, k, period):
     x, y = k * u / period, k * v / period
-    odd = np.floor(y).astype(int) % 2 / 2           # every second row of dots is shifted by half
+    odd = np.floor(y).astype(int) % 2 / 2           # shifts every second row of dots by half
     far = np.hypot((x + odd) % 1 - 0.5, y % 1 - 0.5)
     head = (u - 0.95)**2 + v**2 < 0.14
     return (u**2 + (v / 0.8)**2 < 1) | head, np.clip((0.34 - far) * period + 0.5, 0, 1)
@@ -64,7 +67,9 @@ def leaf(u, v, k, period):
 
 
 def wave(x, period):
+    """Stripes with soft edges, in 0..1."""
     return np.clip(1.5 * np.sin(2 * np.pi * x / period) + 0.5, 0, 1)
+
 
 OBJECTS = (fish, beetle, kite, snail, leaf)
 
@@ -72,9 +77,9 @@ AREA = (2.2, 2.6, 2.1, 2.9, 2.0)                    # of each outline, in units 
 
 
 def pigments(rng, c):
-    """Ground and figure of the pattern of an object of class c, 2 x 3 in 0..1.
+    """The colours of an object of class c, ground and figure of its pattern, 2 x 3 in 0..1.
 
-    The ground has the class's hue, mostly; the figure is paler, and lighter or darker.
+    The ground mostly has the class's hue. The figure is paler, and lighter or darker.
     """
     hue = HUES[c if rng.random() < FAITHFUL else rng.integers(len(HUES))] + rng.normal(0, 0.03)
     wheel = np.cos(2 * np.pi * (hue - np.array([0, 1, 2]) / 3))
@@ -143,21 +148,24 @@ def scene(rng):
 
 
 def place(rng, draw, k, y, x, taken):
-    """Put an object of radius k where most of it is seen and least of others hidden, of twelve random poses."""
+    """(outline, pattern) of an object of radius k in the best of twelve random poses.
+
+    The best one shows most of the object and hides least of the others.
+    """
     (h, w), period = y.shape, FINE * rng.uniform(6.5, 8)
     margin = min(0.75 * k, 0.4 * min(h, w))
     poses = rng.uniform((-0.4, margin, margin), (0.4, h - margin, w - margin), (12, 3))
 
-    def put(pose, step=1):
+    def drawn(pose, step=1):
         angle, cy, cx = pose
         dx, dy = x[::step, ::step] - cx, y[::step, ::step] - cy
         u, v = dx * np.cos(angle) + dy * np.sin(angle), dy * np.cos(angle) - dx * np.sin(angle)
         return draw(u / k, v / k, k, period)
 
     def gain(pose):                                  # on every eighth pixel: enough to compare
-        where = put(pose, 8)[0]
+        where = drawn(pose, 8)[0]
         return where.sum() - 2 * (where & taken[::8, ::8]).sum()
-    return put(max(poses, key=gain))
+    return drawn(max(poses, key=gain))
 
 
 def coarse(mask):
@@ -169,6 +177,7 @@ def coarse(mask):
 
 
 def annotation(name, shape, boxes):
+    """VOC's XML."""
     objects = "".join(
         f"<object><name>{escape(CLASSES[c - 1])}</name><difficult>0</difficult><bndbox>"
         f"<xmin>{x0 + 1}</xmin><ymin>{y0 + 1}</ymin><xmax>{x1 + 1}</xmax><ymax>{y1 + 1}</ymax></bndbox></object>"
@@ -178,7 +187,7 @@ def annotation(name, shape, boxes):
 
 
 def draw(root, train=200, val=60, seed=1):
-    """Write the data set under root; a folder that already has this very set is left as it is."""
+    """Write the data set below root. A folder that has this very set already is left as it is."""
     root = Path(root)
     mark, made = f"train {train} val {val} seed {seed} drawing 1\n", root / "drawn.txt"
     if made.is_file() and made.read_text() == mark:

@@ -8,11 +8,12 @@ from ccnn.errors import UserError
 
 
 class Reporting:
-    """Base, before caffe.Layer, of a layer whose errors show under `caffe train`: an UserError as its one line.
+    """Base, before caffe.Layer, of a layer whose errors show under `caffe train`; a UserError as its one line.
 
-    Debian's `caffe` lets a Python exception through to std::terminate: an abort with a page of C++ addresses, and
-    not a word of the exception. So the outermost Python frame, which has no caller, ends the process itself: with
-    status 2 after an UserError, 1 after anything else. Where Python called Caffe, exceptions pass as usual.
+    Debian's `caffe` lets a Python exception through to std::terminate: it aborts with a page of C++ addresses and
+    without a word of the exception. Under it the outermost Python frame has no caller. That frame therefore
+    prints the error and ends the process: with status 2 after a UserError, with 1 after anything else. Where Python
+    called Caffe, exceptions pass as usual.
     """
 
     def __init_subclass__(cls, **keywords):

@@ -10,7 +10,7 @@ from scipy.ndimage import gaussian_filter
 from scipy.special import softmax
 from tiny_voc import make_voc
 
-from ccnn import crf, grid
+from ccnn import crf, crf_search, grid
 from ccnn.errors import UserError
 
 GAUSSIAN = crf.Preset(gaussian_xy=4, gaussian_weight=3, bilateral_xy=10, bilateral_rgb=30, bilateral_weight=1e-3,
@@ -219,7 +219,8 @@ def arguments(root, out, *more):
     return [str(root / "probabilities"), "--images", str(root / "JPEGImages"), "--out", str(out), "--jobs", "1", *more]
 
 
-def test_the_command_writes_one_mask_per_file_and_resumes(saved, tmp_path, capsys):
+def test_the_command_writes_one_mask_per_file_and_resumes(saved, tmp_path, caplog):
+    caplog.set_level("INFO")
     assert crf_tool.main(arguments(saved, tmp_path / "out")) == 0
     for path in sorted((saved / "probabilities").iterdir()):
         with Image.open(tmp_path / f"out/{path.stem}.png") as image:
@@ -230,14 +231,13 @@ def test_the_command_writes_one_mask_per_file_and_resumes(saved, tmp_path, capsy
             assert (np.array(image) == expected).mean() > 0.995
             assert (np.array(image) != p.argmax(axis=0)).any()          # the CRF did something
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
-    capsys.readouterr()
     assert crf_tool.main(arguments(saved, tmp_path / "out")) == 0
-    assert "3 of 3 were finished before" in capsys.readouterr().out
+    assert "3 of 3 were finished before" in caplog.text
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
     with pytest.raises(UserError, match="made otherwise.*--force"):
         crf_tool.main(arguments(saved, tmp_path / "out", "--preset", "tuned"))
     assert crf_tool.main(arguments(saved, tmp_path / "out", "--preset", "tuned", "--force")) == 0
-    assert "replacing 3 files" in capsys.readouterr().out
+    assert "replacing 3 files" in caplog.text
 
 
 @pytest.mark.parametrize("content, complaint", [
@@ -264,8 +264,8 @@ def test_a_wrong_file_is_named_at_the_end_and_the_rest_done(saved, tmp_path, cap
 
 @pytest.fixture
 def small_search(monkeypatch):
-    monkeypatch.setattr(tune_crf, "STEPS", {"bilateral_weight": 1, "bilateral_xy": 5, "bilateral_rgb": 1})
-    monkeypatch.setattr(tune_crf, "COARSE", {"bilateral_weight": (5,), "bilateral_xy": (5, 15), "bilateral_rgb": (3,)})
+    monkeypatch.setattr(crf_search, "STEPS", {"bilateral_weight": 1, "bilateral_xy": 5, "bilateral_rgb": 1})
+    monkeypatch.setattr(crf_search, "COARSE", {"bilateral_weight": (5,), "bilateral_xy": (5, 15), "bilateral_rgb": (3,)})
 
 
 def test_the_search_ends_where_no_neighbour_is_better(saved, tmp_path, small_search, capsys):
@@ -275,8 +275,8 @@ def test_the_search_ends_where_no_neighbour_is_better(saved, tmp_path, small_sea
     kept = json.loads(out.read_text())
     miou = {preset and crf.Preset(**preset): value for preset, value in kept["tried"]}
     best = crf.load_preset(str(out))                                    # usable wherever a preset is
-    assert all(miou[best] >= miou[other] for other in tune_crf.neighbours(best))
-    assert all(miou[best] >= miou[point] for point in tune_crf.grid(tune_crf.COARSE))
+    assert all(miou[best] >= miou[other] for other in crf_search.neighbours(best))
+    assert all(miou[best] >= miou[point] for point in crf_search.combinations(crf_search.COARSE))
     assert miou[None] != miou[best] and kept["images"] == 2
     assert f"{miou[best]:6.2f}  {out}" in capsys.readouterr().out
 
@@ -300,7 +300,7 @@ def test_the_search_may_leave_the_coarse_grid(saved, tmp_path, monkeypatch):
             tried.append(preset)
             search.miou[preset] = 0 if preset is None else -sum(
                 abs(np.log(value / top)) for value, top in zip(preset[2:5], (10, 2, 1)))
-    monkeypatch.setattr(tune_crf.Search, "score", score)
+    monkeypatch.setattr(crf_search.Search, "score", score)
     out = tmp_path / "mine.json"
     tune_crf.main(arguments(saved, out, "--masks", str(saved / "SegmentationClass"), "--count", "1"))
     assert crf.load_preset(str(out))[2:5] == (10, 2, 1)
@@ -311,14 +311,14 @@ def test_a_stopped_search_goes_on_and_a_foreign_file_is_kept(saved, tmp_path, sm
     out = tmp_path / "mine.json"
     args = arguments(saved, out, "--masks", str(saved / "SegmentationClass"), "--count", "1")
     calls = []
-    real = tune_crf.score_one
+    real = crf_search.score_one
 
     def counted(*task):
         calls.append(task)
         if len(calls) == 7:
             raise KeyboardInterrupt
         return real(*task)
-    monkeypatch.setattr(tune_crf, "score_one", counted)
+    monkeypatch.setattr(crf_search, "score_one", counted)
     with pytest.raises(KeyboardInterrupt):
         tune_crf.main(args)
     with pytest.raises(UserError, match="not a finished"):

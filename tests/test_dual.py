@@ -717,33 +717,3 @@ def test_no_loss_is_below_0():
 def test_a_gradient_unlike_the_scores_is_refused(diff):
     with pytest.raises(ValueError):
         ccnn.maximize(np.zeros((3, 8), np.float32), C, diff=diff)
-
-
-# ---- the bench's baselines -------------------------------------------------------------------
-
-@pytest.fixture
-def bench(monkeypatch):
-    """The module, and the environment as it was: on import it limits the threads of this process."""
-    for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        monkeypatch.setenv(variable, "1")
-    return pytest.importorskip("bench_solver")
-
-
-def test_the_baselines_of_the_bench_solve_the_same_problem(bench, problem):
-    f, c = problem()
-    if not c.A.shape[1]:
-        c = Constraints.from_matrix(c.matrix, c.b, c.beta, allowed=np.ones(len(f), bool))
-    rows, best = bench.PlainRows(c, f.shape[1]), optimal(f, c)
-    twin = Problem(f, c)
-    for baseline in (bench.plain_pga, bench.plain_lbfgsb):
-        lam = baseline(bench.PlainDual(f, rows))
-        assert twin.dual(lam) == pytest.approx(best.value, abs=1e-5)
-
-
-def test_the_bench_runs_and_writes_its_tables_and_plot(bench, tmp_path, capsys):
-    bench.main(["--quick", "--out", str(tmp_path / "docs")])
-    text = (tmp_path / "docs" / "bench_solver.md").read_text()
-    assert text.strip() == capsys.readouterr().out.strip()
-    for line in ("| tags, against NumPy PGA at tol 1e-5 | >= 30 |", "| boxes | ours, newton |", " cores; "):
-        assert line in text
-    assert (tmp_path / "docs" / "bench_solver.png").stat().st_size > 10000

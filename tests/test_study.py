@@ -1,4 +1,4 @@
-"""output/study/study.py on drawn images: what a run scores, what is done once only, and the tables."""
+"""study/study.py on drawn images: what a run scores, what is done once only, and the tables."""
 import json
 import re
 import shutil
@@ -6,10 +6,13 @@ from pathlib import Path
 
 import cache_features
 import caffe
+import experiments
 import infer
 import init_weights
 import numpy as np
 import pytest
+import report
+import runs
 import score
 from test_training import workplace
 from tiny_voc import make_voc
@@ -82,7 +85,7 @@ def test_a_run_is_trained_and_scored_once(here, monkeypatch, capfd):
 
     # 1. once more: nothing to do
     with monkeypatch.context() as patch:
-        patch.setattr(study, "run", None)
+        patch.setattr(runs, "execute", None)
         run("tags", "mil_base", "semi_25", *short, "--crf", "authors")
 
     # 2. another CRF: that alone, of the model that is there
@@ -109,10 +112,10 @@ def test_a_run_is_trained_and_scored_once(here, monkeypatch, capfd):
     # 4. the report is made of all that
     capfd.readouterr()
     run("--report", "--out", "docs")
-    results = study.collect(Path("output/study"))
+    results = runs.collect(Path("output/study"))
     assert [(r["row"], r["seed"]) for r in results] == [("mil_base", 1), ("tags", 1), ("tags", 2), ("semi_25", 1)]
     assert json.loads(Path("docs/study.json").read_text()) == results
-    assert capfd.readouterr().out == "\n".join(study.tables(results).values()) + "\n"
+    assert capfd.readouterr().out == "\n".join(report.tables(results).values()) + "\n"
     assert Path("docs/study.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -146,14 +149,14 @@ def test_a_run_belongs_to_its_net_its_solver_and_its_crf(here, monkeypatch):
 
 
 def test_rows_are_made_of_what_their_titles_say(here):
-    args = study.parse_args([])
+    settings = runs.Settings(Path("output/study"), Path(ROOT), Path(FEATURES), "train", "val", [], {})
 
     def net(name):
-        return study.sources(study.ROWS[name], 1, Path("output/study/x/1"), args, "train")["net.prototxt"]
+        return runs.sources(runs.Run(name, 1, settings))["net.prototxt"]
     assert '"small_upper": 0.01' in net("size") and '"small_upper": 0.1,' in net("size_10")
-    assert all('"small_upper": 0.01' in net(name) for name in study.ROWS if name.startswith("bounds"))
-    learns_from_the_image = {name for name in study.SYSTEMS if "lr_mult: 0" not in net(name)}
-    assert learns_from_the_image == {*study.SYSTEMS} - {"mil_fcn", "em_adapt", "tags_cells"}
+    assert all('"small_upper": 0.01' in net(name) for name in experiments.EXPERIMENTS if name.startswith("bounds"))
+    learns_from_the_image = {name for name in experiments.COMPARED if "lr_mult: 0" not in net(name)}
+    assert learns_from_the_image == {*experiments.COMPARED} - {"mil_fcn", "em_adapt", "tags_cells"}
     assert "masks.txt" in net("semi_5") and "masks.txt" not in net("tags")
     assert '"fg_lower": 0.2' in net("bounds_0.2_0.2_0.7")
 
@@ -165,26 +168,27 @@ def test_settings_are_chosen_without_a_look_at_val(here, drawn, monkeypatch):
     shutil.copytree(drawn / "data", "data", ignore=lambda _, files: [f for f in files if Path(f).stem in val])
     scored = []
     read = images.read_mask
-    monkeypatch.setattr(study, "read_mask", lambda path: scored.append(path.stem) or read(path))
+    monkeypatch.setattr(runs, "read_mask", lambda path: scored.append(path.stem) or read(path))
     run("tags", "--held-out", "--seeds", 1, "--set", "max_iter=2")
 
     lists = [Path(f"output/study/held_out/{part}.txt").read_text().split() for part in ("train", "val")]
     assert [len(part) for part in lists] == [30, 10] and set(lists[0]) | set(lists[1]) == set(names)
     assert scored == lists[1]
     assert '"split": "output/study/held_out/train.txt"' in Path("output/study/held_out/tags/1/net.prototxt").read_text()
-    assert not study.collect(Path("output/study")) and len(study.collect(Path("output/study/held_out"))) == 1
+    assert not runs.collect(Path("output/study")) and len(runs.collect(Path("output/study/held_out"))) == 1
 
 
 def test_the_score_is_that_of_infer_and_score(here, root, monkeypatch):
     """A few pixels may differ: the study's features are rounded to float16."""
-    monkeypatch.setitem(study.ROWS, "full", study.ROWS["full"]._replace(ilp=True))
+    monkeypatch.setitem(experiments.EXPERIMENTS, "full", experiments.EXPERIMENTS["full"]._replace(ilp=True))
     run("full", "--seeds", 1, "--set", "max_iter=100", "--set", "base_lr=1e-2", "--crf", "authors")
     ours = result("output/study/full/1")["iou"]
     assert sum(iou > 25 for iou in ours[""]) >= 5           # shapes, whose edges the grid moves
     assert len({tuple(iou) for iou in ours.values()}) == 3
 
     net = root / "prototxt/head_deploy.prototxt"
-    init_weights.main(["--net", str(net), "--out", "ccnn.caffemodel", TRUNK, "output/study/full/1/head_iter_100.caffemodel"])
+    init_weights.main(["--net", str(net), "--out", "ccnn.caffemodel", TRUNK,
+                       "output/study/full/1/head_iter_100.caffemodel"])
     for kind, options in (("", []), ("ilp", ["--ilp"]), ("authors", ["--crf", "authors"])):
         infer.main([f"{ROOT}/JPEGImages", "--only", f"{ROOT}/ImageSets/Segmentation/val.txt", "--out", f"masks{kind}",
                     "--net", str(net), "--weights", "ccnn.caffemodel", "--size", str(SIZE), "--jobs", "1", *options])
@@ -213,7 +217,7 @@ def test_a_damaged_score_is_named(tmp_path, text):
     (tmp_path / "tags/1").mkdir(parents=True)
     (tmp_path / "tags/1/score.json").write_text(text)
     with pytest.raises(UserError, match="tags/1/score.json: is not a score of this tool .* remove it"):
-        study.collect(tmp_path)
+        runs.collect(tmp_path)
 
 
 def test_bounds_are_the_supplements(shared):
@@ -225,7 +229,7 @@ def test_bounds_are_the_supplements(shared):
     assert len(rows) == 11 and [tuple(map(float, row)) for row in rows] == paper.BOUNDS
 
 
-def runs(row, *mious, seconds=60, **kinds):
+def made(row, *mious, seconds=60, **kinds):
     """Runs of a row with these mIoU: one point more of background than the mean, and one less of the last class.
     `kinds` are those of the first of them by CRF or prior."""
     def iou(mean):
@@ -236,13 +240,13 @@ def runs(row, *mious, seconds=60, **kinds):
 
 
 RESULTS = [
-    *runs("mil_base", 40, ilp=[45]),
-    *runs("em_adapt", 25, 27, 29),
-    *runs("tags", 30, 31, 32, authors=[33, 35], heads=[36]),
-    *runs("size", 30.5, 31.5, 32.5),
-    *runs("semi_5", 33, 35),
+    *made("mil_base", 40, ilp=[45]),
+    *made("em_adapt", 25, 27, 29),
+    *made("tags", 30, 31, 32, authors=[33, 35], heads=[36]),
+    *made("size", 30.5, 31.5, 32.5),
+    *made("semi_5", 33, 35),
     *[r for bounds, miou in zip(paper.BOUNDS[1:], (32.5, 33.5, 34.5,  32.5, 33.5, 34.5, 35.5,  29.5, 33.5, 35.5))
-      for r in runs(study.bounds_row(*bounds[:3]), miou)],
+      for r in made(experiments.bounds_name(*bounds[:3]), miou)],
 ]
 
 
@@ -252,8 +256,8 @@ def cells(table):
     return {first: others for first, *others in lines[2:]}
 
 
-def test_the_systems_table_has_means_and_spreads():
-    assert cells(study.tables(RESULTS)["systems"]) == {
+def test_the_systems_table_has_means_and_deviations():
+    assert cells(report.tables(RESULTS)["systems"]) == {
         "MIL-Base": ["`study/study.py mil_base`", "1", "40.0", "-", "-", "17.8", "-", "60"],
         "MIL-Base, image-level prior": ["`study/study.py mil_base`", "1", "45.0", "-", "-", "32.6", "-", "60"],
         "EM-Adapt": ["`study/study.py em_adapt`", "3", "27.0 ± 2.0", "-", "-", "32.0", "33.8", "61"],
@@ -265,28 +269,28 @@ def test_the_systems_table_has_means_and_spreads():
 def test_an_ordering_holds_beyond_two_standard_errors():
     """Errors of the means: MIL-Base 0, EM-Adapt 2/sqrt(3) = 1.15, tags and size 1/sqrt(3) = 0.58; of the gaps 1.15,
     sqrt(5/3) = 1.29, sqrt(2/3) = 0.82."""
-    assert cells(study.tables(RESULTS)["orderings"]) == {
+    assert cells(report.tables(RESULTS)["orderings"]) == {
         "EM-Adapt > MIL-Base": ["no (of one run)", "-13.0 ± 1.2", "+14.2"],
         "CCNN, tags > EM-Adapt": ["yes", "+4.0 ± 1.3", "+1.3"],
         "CCNN, tags and sizes > CCNN, tags": ["undecided", "+0.5 ± 0.8", "+7.2"],
     }
-    close = [*runs("em_adapt", 26, 28, 30), *runs("tags", 29.5, 30.5, 31.5)]        # 2.5 is not twice 1.29
-    assert cells(study.tables(close)["orderings"])["CCNN, tags > EM-Adapt"][:2] == ["undecided", "+2.5 ± 1.3"]
+    close = [*made("em_adapt", 26, 28, 30), *made("tags", 29.5, 30.5, 31.5)]        # 2.5 is not twice 1.29
+    assert cells(report.tables(close)["orderings"])["CCNN, tags > EM-Adapt"][:2] == ["undecided", "+2.5 ± 1.3"]
 
 
 def test_the_bounds_deviation():
     """Ours along a_l 31.5 32.5 33.5 34.5: 1.29; a_0 31.5 to 35.5 by ones: 1.58; b_0 31.5 29.5 33.5 35.5: 2.58. The
     paper's: 0.49, 0.05 and 1.68."""
-    table = study.tables(RESULTS)["bounds"]
+    table = report.tables(RESULTS)["bounds"]
     lines = [line for line in table.splitlines() if line.startswith("| 0.")]
     assert len(lines) == 11
     assert lines[0] == "| 0.1 | 0.2 | 0.7 | 31.5 | 40.5 |" and lines[-1] == "| 0.1 | 0.2 | 0.8 | 35.5 | 39.7 |"
     assert "mean of the three: 1.82 (the paper's figures: 0.74)" in table
-    assert "mean of the three" not in study.tables(RESULTS[:-1])["bounds"]
+    assert "mean of the three" not in report.tables(RESULTS[:-1])["bounds"]
 
 
 def test_the_tables_of_masks_and_of_classes():
-    made = study.tables(RESULTS)
+    made = report.tables(RESULTS)
     assert cells(made["semi"]) == {"0 %": ["3", "31.0 ± 1.0"], "5 %": ["2", "34.0 ± 1.4"]}
     classes = cells(made["classes"])
     assert list(classes) == ["MIL-Base", "EM-Adapt", "CCNN, tags", "CCNN, tags w/ CRF", "CCNN, tags and sizes"]
@@ -298,8 +302,8 @@ def test_the_documented_tables_are_those_of_the_stored_runs(root):
     """`study/study.py --report --out docs` wrote docs/study.json; docs/reproduction.md has its tables word for word."""
     results = json.loads((root / "docs/study.json").read_text())
     text = (root / "docs/reproduction.md").read_text()
-    assert {r["row"] for r in results} >= set(study.SYSTEMS)
-    for title, table in study.tables(results).items():
+    assert {r["row"] for r in results} >= set(experiments.COMPARED)
+    for title, table in report.tables(results).items():
         assert table in text, title
 
 
@@ -308,5 +312,6 @@ def test_the_readmes_results_are_those_of_the_stored_runs(root):
     rows = cells((root / "README.md").read_text().split("\n## Results\n")[1].split("\n## ")[0])
     assert len(rows) >= 5
     for title, (plain, sharpened, *_) in rows.items():
-        name, = (name for name in study.SYSTEMS if study.ROWS[name].title == title)
-        assert [plain, sharpened] == [study.said(study.mious(results, name, kind)) or "" for kind in ("", "heads")], title
+        name, = (name for name in experiments.COMPARED if experiments.EXPERIMENTS[name].title == title)
+        ours = [report.said(report.mious(results, name, kind)) or "" for kind in ("", "heads")]
+        assert [plain, sharpened] == ours, title

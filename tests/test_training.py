@@ -18,10 +18,9 @@ from caffe.proto import caffe_pb2
 from google.protobuf import text_format
 from tiny_voc import make_voc
 
-from ccnn import caffelog, proto, training, weights
+from ccnn import caffelog, proto, snapshots, weights
 from ccnn.errors import UserError
-from ccnn.grid import feature_size
-from ccnn.trunk import FEATURES
+from ccnn.trunk import VGG16
 
 ROOT = Path(__file__).resolve().parent.parent
 SOLVERS = sorted(path.stem for path in (ROOT / "solvers").glob("*.prototxt"))
@@ -50,7 +49,7 @@ def tiny(tmp_path_factory):
     features.mkdir()
     (features / "index.json").write_text('{"size": 321}')
     for number in range(4):
-        values = np.random.default_rng(number).exponential(size=(FEATURES, feature_size(25), feature_size(33)))
+        values = np.random.default_rng(number).exponential(size=(VGG16.channels, VGG16.cells(25), VGG16.cells(33)))
         np.save(features / f"2007_{number:06d}.npy", values.astype(np.float16))
     return folder
 
@@ -74,8 +73,9 @@ def real(tmp_path_factory, shared, python_bin):
     for path in (ROOT / "prototxt").glob("*.prototxt"):
         text = path.read_text().replace('"split": "train_aug"', '"split": "train_aug", "size": 49')
         (folder / "prototxt" / path.name).write_text(text)
-    cache = subprocess.run([python_bin, ROOT / "tools/cache_features.py", "--split", "train", "--size", "49",
-                            "--jobs", "1", "--weights", weights], cwd=folder, capture_output=True, text=True)
+    cache = subprocess.run([python_bin, ROOT / "tools/cache_features.py", voc, "--split", "train", "--size", "49",
+                            "--jobs", "1", "--weights", weights, "--out", folder / "data/features"],
+                           capture_output=True, text=True)
     assert cache.returncode == 0, cache.stderr
     return folder, weights
 
@@ -91,7 +91,13 @@ def losses(name, folder, caffe_bin, *options, iterations=2):
                          env={**os.environ, "GLOG_minloglevel": "0", "GLOG_logtostderr": "1"})
     assert run.returncode == 0, run.stderr[-3000:]
     assert "Optimization Done" in run.stderr
-    return [float(loss) for _, loss in caffelog.ITERATION.findall(run.stderr)]
+    return [loss for _, loss in logged_losses(run.stderr)]
+
+
+def logged_losses(text):
+    """[(iteration, loss)]"""
+    lines = filter(None, map(caffelog.read_line, text.splitlines()))
+    return [(line.iteration, line.value) for line in lines if line.kind == "loss"]
 
 
 @pytest.mark.parametrize("name", SOLVERS)
@@ -281,7 +287,7 @@ def snapshot(tiny, python_bin, caffe_bin):
     run = subprocess.run(command("s", "max_iter=1"), cwd=tiny, env=environment(python_bin, caffe_bin),
                          capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    solver = training.read_solver(ROOT / "solvers/demo_tags.prototxt", SETTINGS)
+    solver = proto.read_solver(ROOT / "solvers/demo_tags.prototxt", SETTINGS)
     shapes = weights.convolutions(ROOT / "prototxt/demo_tags.prototxt")
     return solver, shapes, tiny / "snapshots/s_iter_1.solverstate"
 
@@ -297,7 +303,7 @@ def test_cut_and_broken_snapshots_are_told_from_whole_ones(snapshot, tmp_path):
         """state, model: messages or bytes"""
         path.write_bytes(state if isinstance(state, bytes) else state.SerializeToString())
         (tmp_path / "s.caffemodel").write_bytes(model if isinstance(model, bytes) else model.SerializeToString())
-        return training.check_snapshot(path, shapes, solver)
+        return snapshots.check_snapshot(path, shapes, solver)
 
     def copy(message):
         return type(message).FromString(message.SerializeToString())
@@ -333,7 +339,7 @@ def test_cut_and_broken_snapshots_are_told_from_whole_ones(snapshot, tmp_path):
     with pytest.raises(UserError, match="another net"):
         path.write_bytes(state.SerializeToString())
         (tmp_path / "s.caffemodel").write_bytes(model.SerializeToString())
-        training.check_snapshot(path, {**shapes, "fc8": (21, *shapes["fc8"][1:])}, solver)
+        snapshots.check_snapshot(path, {**shapes, "fc8": (21, *shapes["fc8"][1:])}, solver)
 
 
 def boundaries(data):
@@ -362,8 +368,8 @@ def test_a_loss_that_is_not_a_number_ends_the_run(system, start, finish):
     assert line.startswith("train.py: error: ") and re.search("nan", line, re.IGNORECASE)
     iteration = int(re.search(r"at iteration (\d+)", line)[1])
     assert 1 <= iteration < 20
-    logged = caffelog.ITERATION.findall(read(start.folder / "n.log"))
-    bad = [int(number) for number, loss in logged if not math.isfinite(float(loss))]
+    logged = logged_losses(read(start.folder / "n.log"))
+    bad = [number for number, loss in logged if not math.isfinite(loss)]
     assert bad == ([] if system == "tags" else [iteration])     # the first, though display is 3
     net = proto.read_net(ROOT / f"prototxt/demo_{system}.prototxt")
     folder = start.folder.parent
@@ -377,7 +383,7 @@ def test_a_loss_that_is_not_a_number_ends_the_run(system, start, finish):
 def test_the_log_keeps_what_display_asks_for(start, finish):
     assert finish("d", "max_iter=8", "snapshot=5")[0] == 0
     log = read(start.folder / "d.log")
-    assert [int(n) for n, _ in caffelog.ITERATION.findall(log)] == [0, 3, 6]
+    assert [iteration for iteration, _ in logged_losses(log)] == [0, 3, 6]
     assert log.count("Train net output #0: loss") == 3 and log.count(", lr = ") == 3
     assert "Snapshotting to binary proto file snapshots/d_iter_5.caffemodel" in log
 

@@ -22,7 +22,7 @@ from ccnn import command
 from ccnn.errors import ImageError, UserError
 from ccnn.features import check_index, compute, find_images, grid, whole
 from ccnn.net import load_caffe, load_net
-from ccnn.trunk import NET
+from ccnn.trunk import VGG16
 from ccnn.vgg16 import trunk_weights
 
 
@@ -82,7 +82,7 @@ def main(argv=None):
 
     # 2. do it
     if todo:
-        net = load_net(NET, args.weights, args.gpu)
+        net = load_net(VGG16.net, args.weights, args.gpu)
         broken.update(compute(net, {id: files[id] for id in todo}, args))
     for error in broken.values():
         print(error)

@@ -37,6 +37,7 @@ from ccnn import command
 from ccnn.errors import UserError
 from ccnn.files import whole_file
 from ccnn.labels import VOC_CLASSES, indexed
+from ccnn.lists import read_list
 
 Archive = namedtuple("Archive", "url md5 size")         # size in bytes, to check the disk beforehand
 
@@ -319,16 +320,10 @@ def list_path(root, split):
 
 def ids(root, split):
     """The image ids of one of VOC's lists."""
-    path = list_path(root, split)
     try:
-        names = path.read_text().split()
-    except (FileNotFoundError, UnicodeDecodeError):
-        raise UserError(f"{path}: not there or not a list; {root} is not a whole VOC 2012: "
-                        "move it away and run again") from None
-    bad = [name for name in names if not re.fullmatch(r"\w+", name)]
-    if bad:
-        raise UserError(f"{path}: {bad[0]!r} is not an image id")
-    return names
+        return read_list(list_path(root, split))
+    except UserError as error:
+        raise UserError(f"{error}; {root} is not a whole VOC 2012: move it away and run again") from None
 
 
 def size_of(path):

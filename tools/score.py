@@ -29,7 +29,7 @@ from tqdm import tqdm
 
 from ccnn import command
 from ccnn.errors import UserError
-from ccnn.files import say_if_replaced, whole_file
+from ccnn.files import warn_if_there, whole_file
 from ccnn.images import read_image
 from ccnn.labels import SHORT, VOC_CLASSES, indexed, read_classes
 from ccnn.lists import read_split
@@ -57,13 +57,13 @@ def main(argv=None):
         rows = rows + [row._replace(name=f"paper: {row.name}") for row in paper_rows()]
     print(f"{len(names)} images of {split}; percent\n\n" + tables(rows, args.labels, text_table))
     for path in args.out:
-        say_if_replaced(path)
+        warn_if_there(path)
         with whole_file(path) as part:
             part.write_text({".txt": lambda: tables(rows, args.labels, text_table),
                              ".md": lambda: tables(rows, args.labels, markdown_table),
                              ".json": lambda: as_json(about, rows)}[path.suffix]())
     if args.confusion:
-        say_if_replaced(args.confusion)
+        warn_if_there(args.confusion)
         draw([row for row in rows if row.confusion], args.labels, args.confusion)
 
 
@@ -172,7 +172,7 @@ def draw(rows, classes, path):
 def pack(path, folder, voc, split, labels):
     """results/VOC2012/Segmentation/comp6_test_cls/ID.png, indexed PNGs: the layout that VOC's server takes."""
     names = read_split(voc, split)
-    say_if_replaced(path)
+    warn_if_there(path)
     with whole_file(path) as part, tarfile.open(part, "w" if path.suffix == ".tar" else "w:gz") as tar:
         for source in tqdm(prediction_paths(folder, names), desc="packing", unit="image", disable=None):
             photo = voc / "JPEGImages" / f"{source.stem}.jpg"

@@ -20,13 +20,14 @@ from ccnn.caffelog import read_log
 from ccnn.constraints import size_constraints, tag_constraints
 from ccnn.crf import LONG_SIDE
 from ccnn.errors import UserError
-from ccnn.files import say_if_replaced, whole_file
+from ccnn.files import warn_if_there, whole_file
 from ccnn.images import read_image, read_mask, shrink
 from ccnn.labels import VOC_CLASSES, VOID, palette, read_classes
 from ccnn.lists import read_split
 from ccnn.net import check_scores, forward, load_net
 from ccnn.runs import parse_run
 from ccnn.scores import read_prediction, truth_paths
+from ccnn.tags import parse_large, parse_tags
 
 COLOURS = np.array(palette(), np.uint8).reshape(256, 3)
 
@@ -81,7 +82,7 @@ def parse_args(argv):
 
 def save(figure, path):
     from matplotlib import pyplot as plt
-    say_if_replaced(path)
+    warn_if_there(path)
     with whole_file(path) as part:
         figure.savefig(part, dpi=130)
     plt.close(figure)
@@ -236,14 +237,11 @@ def draw_constraints(args):
     rgb = read_image(args.image)
     about = predict.read_about(net, weights)
     classes = read_classes(args.classes) if args.classes else tuple(about.get("classes", VOC_CLASSES))
-    present = flags(args.tags, classes, "--tags")
+    present = parse_tags(args.tags, classes, "--tags")
     if args.large is None:
         c = tag_constraints(present)
     else:
-        large = flags(args.large, classes, "--large")
-        if (large & ~present).any():
-            raise UserError(f"--large {args.large}: {classes[np.argmax(large & ~present)]} is not among --tags")
-        c = size_constraints(present, large)
+        c = size_constraints(present, parse_large(args.large, present, classes, "--large"))
     image = shrink(rgb, args.size or about.get("size", LONG_SIDE))
     loaded = load_net(net, predict.find_weights(net, weights), shape=(1, 3, *image.shape[:2]))
     check_scores(loaded, net, classes)
@@ -251,15 +249,6 @@ def draw_constraints(args):
     if not np.isfinite(scores).all():
         raise UserError(f"{weights}: the net's scores are not finite")
     return explain(image, scores, c, classes)
-
-
-def flags(names, classes, option):
-    """(L,) bool from "cat,person"."""
-    names = [name.strip() for name in names.split(",") if name.strip()]
-    unknown = [name for name in names if name not in classes[1:]]
-    if unknown:
-        raise UserError(f"{option}: {unknown[0]} is not a class of this model; it knows {', '.join(classes[1:])}")
-    return np.isin(classes, names)
 
 
 def explain(rgb, scores, c, classes):

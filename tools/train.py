@@ -4,62 +4,57 @@
     tools/train.py solvers/ccnn_tags.prototxt --weights data/vgg16_8s.caffemodel
     tools/train.py solvers/head_tags.prototxt --set max_iter=3000
 
-The same command starts, and continues from the newest whole snapshot: one that a crash has cut off is passed
-over, and the images go on in the order an uninterrupted run would have seen. ^C leaves a snapshot; a loss that
+The same command starts, and continues from the newest whole snapshot. A snapshot that a crash has cut off is passed
+over, and the images go on in the order that an uninterrupted run would have seen. ^C leaves a snapshot; a loss that
 is not a number ends the run without one. Caffe's log is kept beside the snapshots; the trained model is printed.
+
+The paths inside solvers and nets are relative to the current directory, as for `caffe train`; where the solver's net
+is not found from there, to the repository.
 """
+import os
 from pathlib import Path
 
 import _activate  # noqa: F401
 
 from ccnn import command
 from ccnn.errors import UserError
-from ccnn.net import load_caffe, read_net
-from ccnn.training import Training, check_space, check_weights, newest_snapshot, open_samples, read_solver, say
-from ccnn.weights import convolutions
+from ccnn.net import load_caffe
+from ccnn.paths import ROOT
+from ccnn.proto import read_solver
+from ccnn.training import prepare
 
 
 def main(argv=None):
+    args = parse_args(argv)
+    load_caffe()
+    solver = read_solver(args.solver, args.set)
+    elsewhere = not Path(solver.net).exists() and (ROOT / solver.net).exists()
+    if elsewhere:
+        args.weights = args.weights and args.weights.resolve()
+        os.chdir(ROOT)
+        command.say(f"working in {ROOT}, where the paths of solver and net begin")
+    training = prepare(solver, args.weights, args.gpu)
+    command.say(training.beginning)
+    if training.run():
+        command.say("stopped; the same command continues")
+        return 130
+    print(training.model.resolve() if elsewhere else training.model)
+    return 0
+
+
+def parse_args(argv):
     parser = command.parser(__doc__)
     parser.add_argument("solver", type=Path, help="a file of solvers/")
     parser.add_argument("--weights", type=Path, help="pre-trained .caffemodel to start from (tools/init_weights.py)")
     parser.add_argument("--gpu", type=int, metavar="N", help="train on this GPU, if Caffe was built for one")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of the file")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
+                        help="change a setting of the solver; may be repeated")
     args = parser.parse_args(argv)
-    for path in (args.solver, args.weights):
-        if path and not path.is_file():
-            raise UserError(f"{path}: no such file" + "; tools/init_weights.py makes it" * (path == args.weights))
-    load_caffe()
-
-    solver = read_solver(args.solver, args.set)
-    shapes = convolutions(solver.net)
-    samples = open_samples(read_net(solver.net))
-    Path(solver.snapshot_prefix).parent.mkdir(parents=True, exist_ok=True)
-    start, snapshot = newest_snapshot(solver, shapes)
-    model = f"{solver.snapshot_prefix}_iter_{solver.max_iter}.caffemodel"
-    if start >= solver.max_iter:
-        say(f"{solver.snapshot_prefix}: trained already ({start} iterations); remove its snapshots to begin again")
-        print(model)
-        return 0
-    check_space(solver, shapes, start)
-
-    if snapshot:
-        options = ["-snapshot", str(snapshot)]
-        say(f"continuing from {snapshot}" + ("; --weights were for the beginning" if args.weights else ""))
-    elif args.weights:
-        random = check_weights(args.weights, shapes)
-        options = ["-weights", str(args.weights)]
-        say(f"starting from {args.weights}" + (f"; {', '.join(random)} start at random" if random else ""))
-    else:
-        options = []
-        say("starting at random")
-    if args.gpu is not None:
-        options += ["-gpu", str(args.gpu)]
-    if Training(solver, start, samples).run(options):
-        say("stopped; the same command continues")
-        return 130
-    print(model)
-    return 0
+    if not args.solver.is_file():
+        raise UserError(f"{args.solver}: no such file")
+    if args.weights and not args.weights.is_file():
+        raise UserError(f"{args.weights}: no such file; tools/init_weights.py makes it")
+    return args
 
 
 if __name__ == "__main__":

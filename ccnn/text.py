@@ -1,0 +1,20 @@
+"""Numbers and lists in sentences."""
+from collections.abc import Sized
+
+
+def plural(number: int, noun: str) -> str:
+    """ "1 mask", "2 masks" """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def and_more(things: Sized) -> str:
+    """What follows the first of several things: "", or " and 2 more"."""
+    return f" and {len(things) - 1} more" if len(things) > 1 else ""
+
+
+def duration(seconds: float) -> str:
+    """ "40 s", "2.5 min", "3.0 h" """
+    for unit, length in (("h", 3600), ("min", 60)):
+        if seconds > 1.5 * length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.0f} s"

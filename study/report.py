@@ -1,0 +1,139 @@
+"""The tables and the figure of the study, made from what its runs scored."""
+import numpy as np
+from experiments import COMPARED, EXPERIMENTS, ORDERINGS, SHARES, bounds_name
+from runs import miou
+
+from ccnn.files import whole_file
+from ccnn.labels import SHORT, VOC_CLASSES
+from ccnn.paper import BOUNDS, paper_rows
+from ccnn.tables import markdown_table
+
+
+def tables(results):
+    """{title: Markdown} of what is there."""
+    return {"systems": systems_table(results), "orderings": orderings_table(results), "bounds": bounds_table(results),
+            "semi": masks_table(results), "classes": classes_table(results)}
+
+
+def systems_table(results):
+    """Every system without and with CRF, beside the paper."""
+    lines = []
+    for name in COMPARED:
+        title, paper_row = EXPERIMENTS[name].title, EXPERIMENTS[name].paper
+        if mious(results, name):
+            lines.append(system_line(results, name, title, "", ("authors", "heads"), paper_row))
+        if mious(results, name, "ilp"):
+            title, paper_row = f"{title}, image-level prior", f"{paper_row}, ILP"
+            lines.append(system_line(results, name, title, "ilp", (None, None), paper_row))
+    return markdown_table(["system", "command", "runs", "mIoU", "authors' CRF", "our CRF", "paper", "paper, CRF",
+                           "seconds to train"], lines)
+
+
+def system_line(results, name, title, kind, presets, paper_row):
+    ours = mious(results, name, kind)
+    seconds = np.mean([result["seconds"] for result in results if result["row"] == name])
+    return [title, f"`study/study.py {name}`", str(len(ours)), said(ours),
+            *(said(mious(results, name, preset)) for preset in presets),
+            *(paper_miou(paper_row, crf) for crf in (False, True)), f"{seconds:.0f}"]
+
+
+def orderings_table(results):
+    """Which of two systems is better, and whether the gap exceeds two of its standard errors."""
+    lines = []
+    for better, worse in ORDERINGS:
+        ours = [mious(results, name) for name in (better, worse)]
+        if not all(ours):
+            continue
+        gap = np.mean(ours[0]) - np.mean(ours[1])
+        error = np.hypot(*[(deviation(values) or 0) / np.sqrt(len(values)) for values in ours])
+        holds = "yes" if gap > 2 * error else "no" if gap < -2 * error else "undecided"
+        single = " (of one run)" if min(map(len, ours)) == 1 else ""
+        theirs = [paper_miou(EXPERIMENTS[name].paper) for name in (better, worse)]
+        paper_gap = theirs[0] - theirs[1] if None not in theirs else 0
+        lines.append([f"{EXPERIMENTS[better].title} > {EXPERIMENTS[worse].title}", holds + single,
+                      f"{gap:+.1f} ± {error:.1f}", f"{paper_gap:+.1f}" if paper_gap else None])
+    return markdown_table(["ordering", "holds", "gap", "in the paper"], lines)
+
+
+def bounds_table(results):
+    """Other bounds of the size constraint, as in the supplement (III), and how much they matter."""
+    found = [(bounds, mious(results, bounds_name(*bounds)), theirs) for *bounds, theirs in BOUNDS]
+    found = [(bounds, round(float(np.mean(ours)), 1), theirs) for bounds, ours, theirs in found if ours]
+    text = markdown_table(["a_l", "a_0", "b_0", "mIoU", "paper"],
+                          [[*map(str, bounds), ours, theirs] for bounds, ours, theirs in found])
+    if len(found) < len(BOUNDS):
+        return text
+
+    def mean_deviation(values):
+        """BOUNDS has the default first, then three other a_l, four other a_0 and three other b_0."""
+        return np.mean([deviation([values[0], *values[a:b]]) for a, b in ((1, 4), (4, 8), (8, 11))])
+    ours, theirs = (mean_deviation([line[column] for line in found]) for column in (1, 2))
+    return (f"{text}\nStandard deviation along a bound, mean of the three: {ours:.2f} (the paper's figures: "
+            f"{theirs:.2f}).\n")
+
+
+def masks_table(results):
+    """mIoU against the share of images with masks (supplement, IV)."""
+    lines = [[f"{share} %", str(len(ours)), said(ours)] for share, ours in by_share(results)]
+    return markdown_table(["images with masks", "runs", "mIoU"], lines)
+
+
+def classes_table(results):
+    """IoU of every class, the mean of the runs."""
+    lines = []
+    for name in COMPARED:
+        for kind, suffix in (("", ""), ("heads", " w/ CRF")):
+            ious = [result["iou"][kind] for result in results if result["row"] == name and kind in result["iou"]]
+            if ious:
+                lines.append([EXPERIMENTS[name].title + suffix, "val", *map(miou, zip(*ious)), miou(ious)])
+    return markdown_table(["IoU", "set", *(SHORT.get(name, name) for name in VOC_CLASSES), "mIoU"], lines)
+
+
+def draw(results, path):
+    """The figure: mIoU against the share of images with masks, the supplement's curve (IV)."""
+    import matplotlib
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+    figure, axis = plt.subplots(figsize=(5.5, 3.4), layout="constrained")
+    points = by_share(results)
+    shares = [share for share, _ in points]
+    axis.plot(shares, [np.mean(ours) for _, ours in points], color="#1f5fa8", linewidth=1.5)
+    for share, ours in points:
+        axis.plot([share] * len(ours), ours, "o", color="#1f5fa8", markersize=4)
+    axis.set(xlabel="images with masks, %", ylabel="mIoU", xticks=shares)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.grid(axis="y", alpha=0.3)
+    with whole_file(path) as part:
+        figure.savefig(part, dpi=150)
+    plt.close(figure)
+
+
+# Numbers
+
+def mious(results, name, kind=""):
+    """mIoU of every run of an experiment."""
+    return [miou(result["iou"][kind]) for result in results if result["row"] == name and kind in result["iou"]]
+
+
+def by_share(results):
+    """(percent of the images with masks, mIoU of every run), of those that are done."""
+    names = {0: "tags", **{share: f"semi_{share}" for share in SHARES}, 100: "full"}
+    found = {share: mious(results, name) for share, name in names.items()}
+    return [(share, ours) for share, ours in found.items() if ours]
+
+
+def paper_miou(name, crf=False):
+    """What the paper reports of a row on val; None if nothing."""
+    return next((row.miou for row in paper_rows() if (row.name, row.split, row.crf) == (name, "val", crf)), None)
+
+
+def deviation(values):
+    """Standard deviation over the seeds; None of a single one."""
+    return float(np.std(values, ddof=1)) if len(values) > 1 else None
+
+
+def said(values):
+    """Mean ± standard deviation, as text; None if there are no values."""
+    if not values:
+        return None
+    return f"{np.mean(values):.1f}" + (f" ± {deviation(values):.1f}" if len(values) > 1 else "")

@@ -1,0 +1,192 @@
+"""A run of the study: an experiment with a seed, trained on cached features and scored on them."""
+import json
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from experiments import EXPERIMENTS
+
+from ccnn import nets
+from ccnn.baselines import image_level_prior
+from ccnn.crf import dense_crf
+from ccnn.errors import UserError
+from ccnn.files import whole_file
+from ccnn.grid import Scores, label_map, sample
+from ccnn.images import fit, read_image, read_mask
+from ccnn.labels import VOC_CLASSES
+from ccnn.lists import read_split
+from ccnn.net import load_caffe, load_net
+from ccnn.paths import ROOT
+from ccnn.scores import confusion, scored
+from ccnn.trunk import VGG16
+from ccnn.workers import end_with_parent
+
+
+class Settings(NamedTuple):
+    """What all runs of a study share."""
+    folder: Path                # of nets, snapshots, logs and scores
+    root: Path                  # of VOC
+    features: Path
+    train: str                  # lists of images: names of VOC's, or paths
+    val: str
+    changes: list               # of the solver, as "key=value"
+    crf: dict                   # {name: preset} of the CRFs to be scored
+
+
+class Run(NamedTuple):
+    name: str                   # of EXPERIMENTS
+    seed: int
+    settings: Settings
+
+    @property
+    def experiment(self):
+        return EXPERIMENTS[self.name]
+
+    @property
+    def folder(self):
+        return (self.settings.folder / self.name / str(self.seed)).resolve()
+
+    @property
+    def result(self):
+        return self.folder / "score.json"
+
+
+def execute(run):
+    """Train and score what of a run is not done; one line on it."""
+    began = time.monotonic()
+    kinds = missing(run)
+    run.folder.mkdir(parents=True, exist_ok=True)
+    result = read_result(run.result) or {"row": run.name, "seed": run.seed, "set": run.settings.changes, "iou": {}}
+    model = train(run)
+    result.setdefault("seconds", round(time.monotonic() - began))
+    result["iou"].update(score(run, model, kinds))
+    presets = run.settings.crf
+    result.setdefault("crf", {}).update({kind: presets[kind]._asdict() for kind in kinds if kind in presets})
+    with whole_file(run.result) as part:
+        part.write_text(json.dumps(result))
+    figures = ", ".join(f"{miou(iou):.1f} {kind}".strip() for kind, iou in result["iou"].items())
+    return (f"{run.name} {run.seed}: mIoU {figures}; {result['seconds']} s to train, "
+            f"{time.monotonic() - began:.0f} in all")
+
+
+def missing(run):
+    """What of a run is still to be scored: "" for the net's own labels, "ilp", and names of CRF presets.
+
+    UserError if what is there was made with other settings.
+    """
+    experiment, presets, changes = run.experiment, run.settings.crf, run.settings.changes
+    done = read_result(run.result) or {"iou": {}, "set": changes}
+    if done["set"] != changes:
+        raise UserError(f"{run.result}: is of a run with --set {' --set '.join(done['set']) or 'nothing'}; "
+                        "choose another --folder")
+    for file, text in sources(run).items() if any(run.folder.glob("head_iter_*")) else ():
+        file = run.folder / file
+        if file.exists() and file.read_text() != text:
+            raise UserError(f"{file}: is not what the repository has now; remove {run.folder} and all that was "
+                            "made with it, or choose another --folder")
+    kinds = ["", *["ilp"] * experiment.ilp, *(presets if run.seed <= experiment.crf_seeds else [])]
+    used = done.get("crf", {})
+    return [kind for kind in kinds if kind not in done["iou"]
+            or kind in presets and used.get(kind) != presets[kind]._asdict()]
+
+
+def sources(run):
+    """What a run is made of: {name of a file in its folder: text}."""
+    experiment, settings = run.experiment, run.settings
+    data = {**nets.CACHED, "root": str(settings.root), "features": str(settings.features), "split": settings.train,
+            "seed": run.seed, "supervised": str(run.folder / "masks.txt")}
+    net = nets.data_layer(experiment.system, data) + nets.trained_head(
+        experiment.system, cells_only=experiment.cells_only, **experiment.loss)
+    solver = ROOT / f"solvers/head_{experiment.solver or experiment.system}.prototxt"
+    return {"net.prototxt": net, "solver.prototxt": solver.read_text()}
+
+
+def train(run):
+    """The path of the trained model."""
+    experiment, folder = run.experiment, run.folder
+    if experiment.supervised:
+        names = read_split(run.settings.root, run.settings.train)
+        kept = random.Random(run.seed).sample(names, round(len(names) * experiment.supervised / 100))
+        (folder / "masks.txt").write_text("\n".join(kept) + "\n")
+    for file, text in sources(run).items():
+        (folder / file).write_text(text)
+    changes = [f"net={folder / 'net.prototxt'}", f"snapshot_prefix={folder / 'head'}", f"random_seed={run.seed}",
+               *run.settings.changes]
+    command = [sys.executable, ROOT / "tools/train.py", folder / "solver.prototxt",
+               *(word for change in changes for word in ("--set", change))]
+    with open(folder / "train.log", "a") as log:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=end_with_parent)
+    if done.returncode:
+        raise UserError((folder / "train.log").read_text().strip().splitlines()[-1])
+    return done.stdout.strip()
+
+
+def score(run, model, kinds):
+    """{kind: IoU of every class} on the list `val`."""
+    settings = run.settings
+    load_caffe()
+    deploy, side = run.folder / "deploy.prototxt", VGG16.cells(224)
+    deploy.write_text(nets.input_layer("features", 1, VGG16.channels, side, side) + nets.head())
+    net = load_net(deploy, model)
+    size = json.loads((settings.features / "index.json").read_text())["size"]
+    totals = dict.fromkeys(kinds, 0)
+    for name in read_split(settings.root, settings.val):
+        f = forward(net, settings.features / f"{name}.npy")
+        truth = read_mask(settings.root / f"SegmentationClass/{name}.png")
+        rgb = read_image(settings.root / f"JPEGImages/{name}.jpg")
+        scores = Scores(f, fit(*truth.shape, size), VGG16.stride, VGG16.offset)
+        for kind in kinds:
+            found = label(kind, rgb, f, scores.cells(*truth.shape), settings.crf)
+            totals[kind] += confusion(truth, found, len(VOC_CLASSES))
+    return {kind: [v if v is None else round(v, 2) for v in scored(str(run.folder), settings.val, False, C).iou]
+            for kind, C in totals.items()}
+
+
+def forward(net, file):
+    """The scores of an image, L x h x w, from the file of its features."""
+    try:
+        features = np.load(file)
+    except (ValueError, EOFError) as e:
+        raise UserError(f"{file}: is damaged: {e}; run tools/cache_features.py again") from None
+    if features.shape[0] != VGG16.channels:
+        raise UserError(f"{file}: has {features.shape[0]} channels, need {VGG16.channels}; remove {file.parent} and "
+                        "run tools/cache_features.py again")
+    net.blobs["features"].reshape(1, *features.shape)
+    net.blobs["features"].data[0] = features
+    net.forward()
+    return net.blobs["fc8"].data[0].copy()
+
+
+def label(kind, rgb, f, cells, presets):
+    """The label of every pixel: by the scores f alone (""), with an image-level prior ("ilp"), or after a CRF."""
+    if kind in presets:
+        return dense_crf(rgb, sample(f, *cells), presets[kind]).argmax(axis=0)
+    return label_map(image_level_prior(f) if kind == "ilp" else f, *cells)
+
+
+# Results
+
+def read_result(path):
+    """What a run scored so far: its row, seed, settings, seconds and IoU of each kind; None if it has not begun."""
+    try:
+        result = json.loads(path.read_text()) if path.exists() else None
+        if result and not (result["row"] in EXPERIMENTS and result.keys() >= {"seed", "set", "seconds", "iou"}):
+            raise ValueError("of other rows or keys")
+    except (ValueError, KeyError, TypeError) as e:
+        raise UserError(f"{path}: is not a score of this tool ({e}); remove it, and the run is scored again") from None
+    return result
+
+
+def collect(folder):
+    """What the finished runs of a folder scored, in the order of EXPERIMENTS."""
+    found = [read_result(path) for path in folder.glob("*/*/score.json")]
+    return sorted(found, key=lambda result: (list(EXPERIMENTS).index(result["row"]), result["seed"]))
+
+
+def miou(iou):
+    """The mean over the classes; None is one that occurs nowhere."""
+    return float(np.nanmean(np.array(iou, float)))

@@ -1,0 +1,46 @@
+"""The score grid: as many cells as Caffe makes, and where they sit."""
+import caffe
+import numpy as np
+import pytest
+
+from ccnn.grid import Axis, score_size
+from ccnn.trunk import VGG16
+
+
+def test_score_size_is_that_of_caffes_pooling(tmp_path):
+    path = tmp_path / "pools.prototxt"
+    text = 'layer { name: "0" type: "Input" top: "0" input_param { shape { dim: 1 dim: 1 dim: 9 dim: 9 } } }'
+    for k in (1, 2, 3):
+        text += f"""layer {{ name: "{k}" type: "Pooling" bottom: "{k - 1}" top: "{k}"
+                    pooling_param {{ kernel_size: 3 stride: 2 pad: 1 }} }}"""
+    path.write_text(text)
+    pools = caffe.Net(str(path), caffe.TEST)
+    for size in [*range(1, 60), 320, 321, 322, 375, 500, 513]:
+        pools.blobs["0"].reshape(1, 1, size, 1)
+        pools.reshape()
+        assert [pools.blobs[str(k)].data.shape[2] for k in (2, 3)] == [score_size(size, 4), score_size(size)]
+    assert score_size(321) == 41
+
+
+def test_cells_of_a_crop_by_hand():
+    """20 of 40 rows, the crop in the middle: fraction 0.5 of 21 possible places is row 10."""
+    axis = Axis.of_image(size=40, length=40, stride=8, crop=20, fraction=0.5)
+    assert axis.window == slice(10, 30) and (axis.low, axis.high) == (10, 30)
+    assert axis.cells.tolist() == [10, 18, 26, 29]         # the last one would sit on row 34, outside
+    assert axis.cells_of(11, 27) == (1, 3)
+    assert axis.cells_of(19, 22) == (1, 2)                  # between two cells: 18 is nearer to 20 than 26
+    assert axis.meets(0, 11) and axis.meets(29, 40) and not axis.meets(0, 10) and not axis.meets(30, 40)
+
+
+def test_a_reduced_image_keeps_its_pixels_in_the_file():
+    axis = Axis.of_image(size=300, length=100, stride=8, crop=0, fraction=0.99)
+    assert axis.window == slice(0, 100) and (axis.low, axis.high) == (0, 300)
+    assert axis.cells.tolist() == [min(3 * 8 * k + 1, 299) for k in range(14)]     # the middle one of three pixels
+
+
+@pytest.mark.parametrize("flipped, start", [(False, 0), (True, -4)])
+def test_cells_of_features_sit_on_edges(flipped, start):
+    """36 pixels have 37 edges, so cells 0, 8, ..., 40; a flipped grid begins 4 pixels outside."""
+    axis = Axis.of_features(size=36, length=36, trunk=VGG16, crop=0, fraction=0, cells=6, flipped=flipped)
+    assert axis.window == slice(0, 6)
+    assert axis.cells.tolist() == np.clip(start + 8 * np.arange(6), 0, 35).tolist()

@@ -1,0 +1,190 @@
+"""Kinds of supervision: the tables agree with themselves, and a new kind is one entry that trains in real Caffe."""
+import json
+
+import caffe
+import numpy as np
+import pytest
+from data_nets import still
+from sample_voc import make_sample
+from scipy.special import softmax
+
+import ccnn
+from ccnn.constraints import Constraints, mask_constraints, tag_constraints
+from ccnn.errors import UserError
+from ccnn.labels import VOC_CLASSES, VOID
+from ccnn.samples import Samples
+from ccnn.supervision import (
+    BOXES,
+    KNOWN_PIXELS,
+    LABELS,
+    SIZES,
+    SUPERVISION,
+    TAGS,
+    TRIAL,
+    Blob,
+    Supervision,
+    all_blobs,
+    flags,
+    violation,
+    with_known_pixels,
+    without_rows,
+)
+
+# The entries
+
+def test_the_kinds_and_their_blobs():
+    assert {name: kind.names for name, kind in SUPERVISION.items()} == {
+        "tags": ("tags",), "size": ("tags", "sizes"), "boxes": ("boxes",)}
+    assert list(all_blobs()) == ["tags", "sizes", "boxes", "labels"]
+    assert SUPERVISION["boxes"].bounds == {"fraction": 0.75, "beta": 10.0}
+    assert "shape" not in SUPERVISION["size"].bounds and SUPERVISION["size"].fits_any_image
+    assert not SUPERVISION["boxes"].fits_any_image
+
+
+@pytest.mark.parametrize("kind", [*SUPERVISION.values(), KNOWN_PIXELS], ids=lambda kind: kind.function.__name__)
+def test_examples_are_what_the_blobs_hold(kind):
+    """The trial is the same as a call with blobs that hold the examples."""
+    arrays = [np.array(blob.example, np.float32) for blob in kind.blobs]
+    c, expected = kind.constraints(arrays, TRIAL["labels"], TRIAL["shape"]), kind.trial()
+    assert np.array_equal(c.A, expected.A) and np.array_equal(c.b, expected.b)
+    assert np.array_equal(c.allowed, expected.allowed)
+    assert ccnn.maximize(np.zeros((2, 4), np.float32), c).status == "optimal"
+    for blob, array in zip(kind.blobs, arrays):
+        assert np.prod([size or 1 for size in blob.expected(1, 2, 2, 2)]) == array.size
+
+
+@pytest.mark.parametrize("blob, shape, fits, words", [
+    (TAGS, (3, 21), True, "3 x 21"), (TAGS, (3, 21, 1, 1), True, "3 x 21"), (TAGS, (3, 20), False, "3 x 21"),
+    (TAGS, (1, 21), False, "3 x 21"), (TAGS, (63,), False, "3 x 21"),
+    (BOXES, (3, 7, 5), True, "3 x B x 5"), (BOXES, (3, 7, 4), False, "3 x B x 5"), (BOXES, (3, 5), False, "3 x B x 5"),
+    (LABELS, (3, 1, 4, 6), True, "3 x 1 x 4 x 6"), (LABELS, (3, 4, 6), True, "3 x 1 x 4 x 6"),
+    (LABELS, (3, 1, 6, 4), False, "3 x 1 x 4 x 6"), (LABELS, (1, 3, 4, 6), False, "3 x 1 x 4 x 6"),
+])
+def test_shapes_that_fit_scores(blob, shape, fits, words):
+    scores = 3, 21, 4, 6
+    assert blob.fits(shape, *scores) == fits and blob.words(*scores) == words
+
+
+def test_bits_are_bits():
+    assert flags("tags", np.array([[1, 0, 1]], np.float32)).tolist() == [True, False, True]
+    with pytest.raises(ValueError, match="sizes must be 0 or 1; got 0.5"):
+        SIZES.read(np.array([1, 0.5]))
+
+
+# Known pixels
+
+def test_known_pixels_win_and_a_mask_replaces_the_rows():
+    c = tag_constraints([1, 1, 0])
+    some = mask_constraints([2, VOID, VOID, VOID], 3)               # a label that the tags deny
+    both = with_known_pixels(c, some, mask_share=0.5)
+    assert both.allowed.T.tolist() == [[False, False, True]] + [[True, True, False]] * 3
+    assert len(both) == len(c)
+    assert len(with_known_pixels(c, some, mask_share=0.25)) == 0    # a quarter of the pixels is a segmentation now
+    assert with_known_pixels(c, mask_constraints([VOID] * 4, 3), 0.5) is c
+
+
+@pytest.mark.parametrize("c", [Constraints([[1, 0, 0]], [0.5], [1]),
+                               Constraints.from_matrix(np.ones((1, 12)), [0.5], [1])])
+def test_known_pixels_with_rows_of_any_kind(c):
+    both = with_known_pixels(c, mask_constraints([2, VOID, VOID, VOID], 3), 0.5)
+    p = np.random.default_rng(0).dirichlet(np.ones(3), 4).T
+    assert np.allclose(both.values(p), c.values(p)) and both.allowed[:, 0].tolist() == [False, False, True]
+    assert both.allowed[:, 1:].all()
+    assert len(without_rows(c, 3)) == 0 and violation(c, p) >= 0
+
+
+def test_violation_is_the_largest_of_all():
+    q = np.array([[0.9, 0.7], [0.1, 0.1], [0.0, 0.2]])
+    assert violation(tag_constraints([1, 1, 1]), q) == pytest.approx(0.1)          # background: 0.8 of at most 0.7
+    assert violation(tag_constraints([1, 1, 0], bg_upper=0.8), q) == pytest.approx(0.1)        # the mass of label 2
+    assert violation(without_rows(tag_constraints([1, 1, 1]), 3), q) == 0
+
+
+# A kind of one's own
+
+def mostly_above(shown):
+    """(L,) 1 where at least half of a label lies in the upper half of the grid."""
+    cells = shown.label_cells()
+    rows = np.arange(len(cells))[:, None] < len(cells) / 2
+    return np.array([np.sum((cells == l) & rows) >= np.sum((cells == l) & ~rows) and l in cells
+                     for l in range(shown.labels)], np.float32)
+
+
+UPPER = Blob("upper", "1 where a label lies in the upper half", ("L",), "mask", make=mostly_above,
+             read=lambda values: flags("upper", values), example=np.array([False, True]))
+
+
+def halves_constraints(present, upper, shape, upper_beta=5.0):
+    """As many pixels of every upper label above the middle as below, besides the tags' constraints."""
+    height, width = shape
+    above = np.where(np.arange(height) < height / 2, 1.0, -1.0).repeat(width)
+    labels = np.flatnonzero(upper & present)
+    rows = Constraints(np.eye(len(present))[labels], np.zeros(len(labels)), np.full(len(labels), upper_beta), None,
+                       np.tile(above, (len(labels), 1)))
+    return tag_constraints(present) & rows
+
+
+@pytest.fixture
+def halves(monkeypatch):
+    monkeypatch.setitem(SUPERVISION, "halves", Supervision([TAGS, UPPER], halves_constraints))
+
+
+def net_of_halves(root, **settings):
+    tops = ["data", *SUPERVISION["halves"].names]
+    blobs = " ".join(f'top: "{top}"' for top in tops)
+    bottoms = " ".join(f'bottom: "{top}"' for top in ["fc8", *tops[1:]])
+    data, loss = still(root, tops=tops), {"supervision": "halves", **settings}
+    return f"""
+        layer {{ name: "data" type: "Python" {blobs}
+          python_param {{ module: "voc_data" layer: "VOCDataLayer" param_str: '{json.dumps(data)}' }} }}
+        layer {{ name: "fc8" type: "Convolution" bottom: "data" top: "fc8"
+          convolution_param {{ num_output: 21 kernel_size: 1 stride: 8
+                              weight_filler {{ type: "gaussian" std: 0.01 }} }} }}
+        layer {{ name: "loss" type: "Python" {bottoms} top: "loss" loss_weight: 1
+          python_param {{ module: "constrained_loss" layer: "ConstrainedLossLayer"
+                         param_str: '{json.dumps(loss)}' }} }}"""
+
+
+def test_a_new_kind_is_one_entry(halves, tmp_path):
+    """One iteration of SGD on a photograph: data layer, net, loss layer, and weights that moved."""
+    root = make_sample(tmp_path / "voc")
+    (root / "ImageSets/Segmentation/train.txt").write_text("astronaut\n")
+    (tmp_path / "net.prototxt").write_text(net_of_halves(root))
+    (tmp_path / "solver.prototxt").write_text(
+        f'net: "{tmp_path}/net.prototxt" base_lr: 0.001 lr_policy: "fixed" random_seed: 1 snapshot: 0')
+    solver = caffe.get_solver(str(tmp_path / "solver.prototxt"))
+    before = solver.net.params["fc8"][0].data.copy()
+    solver.step(1)
+
+    # 1. the blob says what the mask does: the background is above, the person below
+    person = VOC_CLASSES.index("person")
+    blobs = solver.net.blobs
+    assert np.flatnonzero(blobs["tags"].data[0]).tolist() == [0, person]
+    assert np.flatnonzero(blobs["upper"].data[0]).tolist() == [0]
+    # 2. the latent distribution obeys the new row, which that of the tags alone breaks
+    f = blobs["fc8"].data[0].reshape(21, -1)
+    p = softmax(f, axis=0) - blobs["fc8"].diff[0].reshape(21, -1) * f.shape[1]
+    height, width = blobs["fc8"].data.shape[2:]
+    present = np.isin(np.arange(21), [0, person])
+    c = halves_constraints(present, np.arange(21) == 0, (height, width))
+    assert violation(c, p) < 1e-4 and violation(c, ccnn.maximize(f, tag_constraints(present)).p) > 0.01
+    # 3. the weights moved
+    assert np.isfinite(blobs["loss"].data).all() and (solver.net.params["fc8"][0].data != before).any()
+
+
+def test_its_settings_and_blobs_are_checked_like_any(halves, tmp_path):
+    root = make_sample(tmp_path / "voc")
+    for settings, message in (({"upper_bta": 1}, "unknown setting 'upper_bta'; did you mean 'upper_beta'"),
+                              ({"upper_beta": -1}, "prices must be positive"),
+                              ({"upper_beta": "much"}, 'upper_beta must be a number or "inf"; got "much"'),
+                              ({"shape": 1}, "unknown setting 'shape'")):
+        (tmp_path / "net.prototxt").write_text(net_of_halves(root, **settings))
+        with pytest.raises(UserError, match=f"ConstrainedLossLayer: {message}"):
+            caffe.Net(str(tmp_path / "net.prototxt"), caffe.TRAIN)
+    sample, _ = Samples(still(root, tops=["data", "upper"]))[0]
+    assert sample["upper"].shape == (21,)
+
+
+def test_without_the_entry_nobody_knows_it(tmp_path):
+    with pytest.raises(UserError, match="'upper' is none of them"):
+        Samples(still(make_sample(tmp_path / "voc"), tops=["data", "upper"]))
