@@ -14,17 +14,10 @@ def read_tags(path, classes):
 
     A first line `image,tags` or `image,tags,large` is a header. parse_tags says how tags are written.
     """
-    try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            rows = [[field.strip() for field in row] for row in csv.reader(file)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"{path}: cannot read the tags: {reason(error)}") from None
-    if rows and rows[0][:2] == ["image", "tags"]:
-        rows[0] = []
     table = {}
-    for number, row in enumerate(rows, 1):
+    for number, row in enumerate(_read_rows(path), 1):
         where = f"{path}, line {number}"
-        if not any(row):
+        if not any(row) or number == 1 and row[:2] == ["image", "tags"]:
             continue
         if not 2 <= len(row) <= 3 or not row[0]:
             raise UserError(f"{where}: expected image,tags or image,tags,large with ; between tags; got {row!r}")
@@ -35,6 +28,14 @@ def read_tags(path, classes):
         present = parse_tags(tags, classes, where)
         table[id] = present, parse_large(large, present, classes, where)
     return table
+
+
+def _read_rows(path):
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            return [[field.strip() for field in row] for row in csv.reader(file)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{path}: cannot read the tags: {reason(error)}") from None
 
 
 def parse_tags(text, classes, where):

@@ -178,7 +178,7 @@ def test_annotations_will_do_and_folders_may_have_any_name(blocks, place):
     # a class that nobody listed
     (folder / "Annotations/1.xml").write_text((folder / "Annotations/1.xml").read_text().replace("dog", "dgo"))
     assert complaint(run(place, commands(blocks, ["make_nets"], folder.name))).startswith(
-        f"make_nets.py: error: {folder.name}/Annotations/1.xml: object 'dgo' is not a class; expected one of cat, dog")
+        f"make_nets.py: error: {folder.name}/Annotations/1.xml: object 'dgo' is not a class; did you mean 'dog'?")
 
 
 def write_annotation(folder, name, mask):
@@ -219,11 +219,11 @@ def complaint(done):
 @pytest.mark.parametrize("file, text, tool, message", [
     ("tags.csv", "0.jpg,cat\n1.jpg,dgo\n", "cache", "tags.csv, line 2: tag 'dgo' is not a class; did you mean 'dog'?"),
     ("tags.csv", "0.jpg,cat\n7.jpg,dog\n", "cache",
-     "7.jpg: no such image; wrong/tags.csv lists '7', so mend the name there, or remove it"),
+     "7.jpg: no such image; wrong/tags.csv lists '7'; mend the name there, or remove it"),
     ("tags.csv", None, "cache",
      "tags.csv: no such file; write a line for every image into it, such as a.jpg,cat;dog"),
     ("classes.txt", None, "cache",
-     "classes.txt: no such file; write the names of your classes into it, one a line"),
+     "classes.txt: no such file; write the names of your classes into it, one per line"),
     ("classes.txt", "\n", "cache", "classes.txt: lists 0 classes besides the background; expected 1 to 254"),
     (None, None, "make_nets",
      "features/index.json: is missing or damaged; tools/cache_features.py makes the folder"),

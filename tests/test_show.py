@@ -82,7 +82,7 @@ def test_panel_spreads_over_the_split(voc):
     (["--ids", "x"], "--ids: x is not in the split"),
     (["--ids", ","], "--ids: nothing is not in the split"),
     (["--voc", "nowhere"], "nowhere: no such folder"),
-    (["--split", "nowhere"], "--split nowhere"),
+    (["--split", "nowhere"], "nowhere.txt: no such list of images"),
     (["--ids", IDS[1]], "000001.png: no such file"),
     (["--ids", IDS[2]], "000002.png: is 5 x 5, need 12 x 8"),
     (["--ids", IDS[3]], "000003.jpg: is damaged|000003.jpg: is not an image"),

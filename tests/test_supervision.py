@@ -56,6 +56,7 @@ def test_examples_are_what_the_blobs_hold(kind):
 @pytest.mark.parametrize("blob, shape, fits, words", [
     (TAGS, (3, 21), True, "3 x 21"), (TAGS, (3, 21, 1, 1), True, "3 x 21"), (TAGS, (3, 20), False, "3 x 21"),
     (TAGS, (1, 21), False, "3 x 21"), (TAGS, (63,), False, "3 x 21"),
+    (TAGS, (1, 3, 21), False, "3 x 21"),
     (BOXES, (3, 7, 5), True, "3 x B x 5"), (BOXES, (3, 7, 4), False, "3 x B x 5"), (BOXES, (3, 5), False, "3 x B x 5"),
     (LABELS, (3, 1, 4, 6), True, "3 x 1 x 4 x 6"), (LABELS, (3, 4, 6), True, "3 x 1 x 4 x 6"),
     (LABELS, (3, 1, 6, 4), False, "3 x 1 x 4 x 6"), (LABELS, (1, 3, 4, 6), False, "3 x 1 x 4 x 6"),
