@@ -1,11 +1,11 @@
 """What supervision becomes: the paper's rows and numbers, and that no image a data set holds is infeasible."""
 import itertools
 
-import dual
+import ccnn
 import numpy as np
 import oracles
 import pytest
-from constraints import Constraints, box_constraints, mask_constraints, size_constraints, tag_constraints
+from ccnn import Constraints, box_constraints, mask_constraints, size_constraints, tag_constraints
 from scipy import sparse
 
 inf = np.inf
@@ -89,7 +89,7 @@ def test_three_quarters_of_a_lonely_box_take_its_label():
     rng = np.random.default_rng(0)
     f = rng.normal(size=(3, 63))
     f[0] += 2
-    s = dual.maximize(f, box_constraints([(1, 1, 2, 6, 8)], (7, 9), labels=3))
+    s = ccnn.maximize(f, box_constraints([(1, 1, 2, 6, 8)], (7, 9), labels=3))
     p = s.p[1].reshape(7, 9)
     assert p[1:6, 2:8].mean() == pytest.approx(0.75, abs=1e-3)
     assert p.sum() == pytest.approx(p[1:6, 2:8].sum()) and not s.p[2].any()
@@ -100,7 +100,7 @@ def test_masks_points_and_scribbles_fix_their_pixels():
     c = mask_constraints(mask, labels=3)
     assert len(c.b) == 0
     f = np.random.default_rng(0).normal(size=(3, 6)).astype(np.float32)
-    s = dual.maximize(f, c)
+    s = ccnn.maximize(f, c)
     known = mask.ravel() != 255
     np.testing.assert_array_equal(s.p[:, known], np.eye(3)[mask.ravel()[known]].T)
     np.testing.assert_allclose(s.p[:, ~known], np.exp(f - np.log(np.exp(f).sum(axis=0)))[:, ~known], rtol=1e-5)
@@ -112,7 +112,7 @@ def test_masks_points_and_scribbles_fix_their_pixels():
 def test_full_supervision_is_cross_entropy():
     rng = np.random.default_rng(0)
     f, mask = rng.normal(size=(21, 40)), rng.integers(0, 21, 40)
-    s = dual.maximize(f, mask_constraints(mask))
+    s = ccnn.maximize(f, mask_constraints(mask))
     np.testing.assert_array_equal(s.p, np.eye(21)[mask].T)
     assert s.value == pytest.approx(-(f - np.log(np.exp(f).sum(axis=0)))[mask, np.arange(40)].mean())
 
@@ -165,11 +165,11 @@ def test_a_matrix_and_the_rows_it_spells_out_have_one_solution():
     f = rng.normal(size=(4, 30))
     c = Constraints(rng.normal(size=(3, 4)), [0.5, 0.4, 0.3], [2.0, 0.5, 1.0], allowed=flags(4, 0, 1, 3),
                     regions=rng.integers(0, 2, (3, 30)))
-    s = dual.maximize(f, c, tol=1e-9)
+    s = ccnn.maximize(f, c, tol=1e-9)
     assert s.lam.any()
     M = oracles.rows(c, 30)
     for same in (M, M.toarray(), M.tocoo(), M.tocsc()):
-        t = dual.maximize(f, Constraints.from_matrix(same, c.b, c.beta, allowed=c.allowed), tol=1e-9)
+        t = ccnn.maximize(f, Constraints.from_matrix(same, c.b, c.beta, allowed=c.allowed), tol=1e-9)
         np.testing.assert_allclose(t.p, s.p, atol=1e-4)
         assert t.value == pytest.approx(s.value, abs=1e-8)
 
@@ -197,7 +197,7 @@ def test_every_set_of_tags_has_a_solution():
         assert label_rows_agree(c), count
         for favoured in (0, 1, 20):
             f = rng.normal(size=(21, 25)) + 30 * flags(21, favoured)[:, None]
-            assert dual.maximize(f, c).status == "optimal", (count, favoured)
+            assert ccnn.maximize(f, c).status == "optimal", (count, favoured)
 
 
 @pytest.mark.parametrize("hardness, tol", [(1, 1e-6), (1000, 1e-4)])
@@ -212,7 +212,7 @@ def test_every_combination_of_tags_and_sizes_has_a_solution(hardness, tol):
         if hardness == 1:
             assert label_rows_agree(c), (big, small)
         f = rng.normal(size=(21, 16)) + rng.choice([0, 5], (21, 1))
-        s = dual.maximize(f, c, hardness=hardness, tol=tol)
+        s = ccnn.maximize(f, c, hardness=hardness, tol=tol)
         assert s.status == "optimal", (big, small, s)
 
 
@@ -239,7 +239,7 @@ def test_every_pair_of_boxes_has_a_solution():
     for one, two in itertools.product(boxes, repeat=2):
         for label in (1, 2):
             c = box_constraints([(1, *one), (label, *two)], (2, 4), labels=3)
-            s = dual.maximize(f, c)
+            s = ccnn.maximize(f, c)
             assert s.status == "optimal", (one, two, label, s)
 
 
@@ -252,12 +252,12 @@ def test_many_overlapping_boxes_of_all_classes_have_a_solution():
             boxes.append((1 + j % 20, y0, x0, rng.integers(y0 + 1, 10), rng.integers(x0 + 1, 12)))
         boxes.append((1 + count % 20, 0, 0, 9, 11))                       # the size of the image
         boxes.append((2, 4, 0, 5, 11))                                    # one pixel wide
-        s = dual.maximize(rng.normal(size=(21, 99)), box_constraints(boxes, (9, 11)))
+        s = ccnn.maximize(rng.normal(size=(21, 99)), box_constraints(boxes, (9, 11)))
         assert s.status == "optimal", (count, s)
 
 
 def test_no_boxes_leave_the_background():
-    s = dual.maximize(np.random.default_rng(0).normal(size=(3, 6)), box_constraints([], (2, 3), labels=3))
+    s = ccnn.maximize(np.random.default_rng(0).normal(size=(3, 6)), box_constraints([], (2, 3), labels=3))
     assert s.status == "optimal" and (s.p[0] == 1).all()
 
 
@@ -274,7 +274,7 @@ def test_supervision_with_labelled_pixels_is_solved_or_refuted(share):
             both = c & mask_constraints(mask, labels=4)
             twin = oracles.Problem(rng.normal(size=(4, 40)), both)
             margin = oracles.largest_margin(twin)
-            s = dual.maximize(twin.f, both)
+            s = ccnn.maximize(twin.f, both)
             if abs(margin) > 1e-9:
                 assert s.status == ("optimal" if margin > 0 else "infeasible"), (margin, s)
             refuted += s.status == "infeasible"
@@ -353,7 +353,7 @@ def test_malformed_supervision_is_refused(make, words):
 @pytest.mark.parametrize("A, b", [(e[[1]], 1.2), (-e[[1]], 0.1), (-e[[1]], -1.5 + 2), (0 * e[[1]], 0.1)])
 def test_a_bound_that_fractions_cannot_reach_is_infeasible_when_hard_and_bought_when_soft(A, b, method):
     f = np.random.default_rng(0).normal(size=(3, 10))
-    s = dual.maximize(f, Constraints(A, [b], [inf]), method=method)
+    s = ccnn.maximize(f, Constraints(A, [b], [inf]), method=method)
     assert s.status == "infeasible" and s.iterations <= 5 and s.ray @ [b] > (s.ray @ A).max()
-    s = dual.maximize(f, Constraints(A, [b], [2.0]), method=method)
+    s = ccnn.maximize(f, Constraints(A, [b], [2.0]), method=method)
     assert s.status == "optimal" and s.lam == pytest.approx([2.0])

@@ -1,14 +1,16 @@
 """The solver: optimality conditions one per line, other solvers, invariances, certificates, adversaries."""
+import os
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
-import dual
+import ccnn
 import numpy as np
 import oracles
 import pytest
-from constraints import Constraints, box_constraints, mask_constraints, size_constraints, tag_constraints
+from ccnn import Constraints, box_constraints, mask_constraints, size_constraints, tag_constraints
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import Problem, distance
@@ -110,9 +112,14 @@ def problem(request):
 
 def priced(c, beta):
     """The same rows, all at one price."""
-    same = Constraints(c.A, c.b, np.full(len(c.b), beta), c.allowed, c.regions)
-    same.matrix = c.matrix
-    return same
+    return c.with_prices(np.full(len(c.b), beta))
+
+
+def run(code, *arguments):
+    """Run the code in a process of its own, which can be stopped, with the ccnn that is tested here."""
+    path = str(Path(ccnn.__file__).parent.parent)
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=300,
+                          env={**os.environ, "PYTHONPATH": path})
 
 
 def random_rows(rng, L, n, k, hard=0.5, regions=False):
@@ -125,7 +132,7 @@ def random_rows(rng, L, n, k, hard=0.5, regions=False):
 
 def solve(f, c, **options):
     """Solve, and check what holds of every solution."""
-    s = dual.maximize(f, c, **options)
+    s = ccnn.maximize(f, c, **options)
     assert s.status in ("optimal", "infeasible", "stalled")
     assert s.p.shape == f.shape and s.p.dtype == f.dtype and s.lam.shape == (len(c.b),)
     assert np.isfinite(s.p).all() and (s.p >= 0).all()
@@ -479,13 +486,13 @@ def test_scores_of_any_scale_end_within_the_bound_on_iterations(seed, scale, met
 
 
 HUGE = """
-import numpy as np, dual
-from constraints import tag_constraints
+import numpy as np, ccnn
+from ccnn import tag_constraints
 for scale in (1e100, 1e200, 1.7e308):
     for method in ("newton", "pga"):
         f = np.random.default_rng(0).choice([-1, 0, 1], (4, 30)) * scale
         try:
-            s = dual.maximize(f, tag_constraints(np.ones(4)), method=method)
+            s = ccnn.maximize(f, tag_constraints(np.ones(4)), method=method)
             assert np.isfinite(s.p).all() and np.allclose(s.p.sum(axis=0), 1) and s.iterations <= 20000
         except ValueError as e:
             assert str(scale) in str(e)
@@ -494,7 +501,7 @@ for scale in (1e100, 1e200, 1.7e308):
 
 def test_scores_beyond_any_net_end_too():
     """A distribution, or an error that names the size; in a process of its own, which can be stopped."""
-    said = subprocess.run([sys.executable, "-c", HUGE], capture_output=True, text=True, timeout=100)
+    said = run(HUGE)
     assert said.returncode == 0, said.stderr
 
 
@@ -510,7 +517,7 @@ def test_nan_and_infinite_scores_are_counted(bad, count, dtype):
     f = F.astype(dtype)
     f[1, 2:2 + count] = bad
     with pytest.raises(ValueError, match=rf"\b{count}\b.*(NaN|infinite)"):
-        dual.maximize(f, C)
+        ccnn.maximize(f, C)
 
 
 @pytest.mark.parametrize("gradient", [False, True])
@@ -519,7 +526,7 @@ def test_one_bad_score_is_found_wherever_it_is(label, pixel, gradient):
     f = np.zeros((3, 600), np.float32)
     f[label, pixel] = np.nan
     with pytest.raises(ValueError, match=f"label {label}, pixel {pixel}$"):
-        dual.maximize(f, C, diff=f.copy() if gradient else None)
+        ccnn.maximize(f, C, diff=f.copy() if gradient else None)
 
 
 @pytest.mark.parametrize("f, c, words", [
@@ -534,7 +541,7 @@ def test_one_bad_score_is_found_wherever_it_is(label, pixel, gradient):
 ])
 def test_wrong_shapes_name_both_numbers(f, c, words):
     with pytest.raises(ValueError, match=words):
-        dual.maximize(f, c)
+        ccnn.maximize(f, c)
 
 
 @pytest.mark.parametrize("options, words", [
@@ -544,13 +551,13 @@ def test_wrong_shapes_name_both_numbers(f, c, words):
 ])
 def test_wrong_options_are_named(options, words):
     with pytest.raises(ValueError, match=words):
-        dual.maximize(F, C, **options)
+        ccnn.maximize(F, C, **options)
 
 
 @pytest.mark.parametrize("f", [[["a", "b"]], None, np.zeros((3, 8), complex)])
 def test_scores_that_are_no_numbers_are_refused(f):
     with pytest.raises((ValueError, TypeError)):
-        dual.maximize(f, C)
+        ccnn.maximize(f, C)
 
 
 # ---- memory, threads, types ------------------------------------------------------------------
@@ -560,7 +567,7 @@ def test_deterministic_and_the_input_is_left_alone(problem, method):
     f, c = problem()
     f = f.astype(np.float32)
     before, rows = f.copy(), c.b.copy()
-    s, t = (dual.maximize(f, c, method=method) for _ in range(2))
+    s, t = (ccnn.maximize(f, c, method=method) for _ in range(2))
     assert s.p.tobytes() == t.p.tobytes() and s.lam.tobytes() == t.lam.tobytes()
     assert (s.gap, s.value, s.iterations) == (t.gap, t.value, t.iterations)
     assert (f == before).all() and (c.b == rows).all()
@@ -587,18 +594,18 @@ def test_read_only_scores_are_read():
 
 MEMORY = """
 import resource, sys
-import numpy as np, dual
-from constraints import tag_constraints
+import numpy as np, ccnn
+from ccnn import tag_constraints
 blob = np.random.default_rng(0).standard_normal((21, 400, 400), np.float32)
 blob[0] += 3
 f, c = blob.reshape(21, -1), tag_constraints(np.arange(21) % 5 == 0)
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-dual.maximize(f[:, :100].copy(), c)
+ccnn.maximize(f[:, :100].copy(), c)
 before = peak()
-s = dual.maximize(f, c, method=sys.argv[1], tol=10)
+s = ccnn.maximize(f, c, method=sys.argv[1], tol=10)
 once = peak()
 passes, s = s.iterations, None
-s = dual.maximize(f, c, method=sys.argv[1], tol=1e-6)
+s = ccnn.maximize(f, c, method=sys.argv[1], tol=1e-6)
 assert s.iterations >= passes
 print((once - before) / f.nbytes, (peak() - once) / f.nbytes)
 """
@@ -607,7 +614,7 @@ print((once - before) / f.nbytes, (peak() - once) / f.nbytes)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_contiguous_blob_is_not_copied_and_memory_does_not_grow_with_iterations(method):
     """21 labels, 5 of them present: p and the work space of 5 labels, in float64, but no second blob."""
-    said = subprocess.run([sys.executable, "-c", MEMORY, method], capture_output=True, text=True)
+    said = run(MEMORY, method)
     assert said.returncode == 0, said.stderr
     once, later = map(float, said.stdout.split())
     assert once < 1 + 2 * 5 / 21 + 0.2          # in units of the blob
@@ -633,7 +640,7 @@ def test_the_gil_is_released():
         thread.start()
         start = len(ticks)
         for _ in range(100):
-            dual.maximize(f, c, method="pga", tol=1e-3)
+            ccnn.maximize(f, c, method="pga", tol=1e-3)
             if len(ticks) > start + 20:
                 break
         during = len(ticks) - start
@@ -646,12 +653,12 @@ def test_the_gil_is_released():
 
 def test_threads_do_not_disturb_each_other():
     problems = [KINDS[kind](np.random.default_rng(seed), 12) for kind in KINDS for seed in range(3)]
-    alone = [dual.maximize(f, c) for f, c in problems]
+    alone = [ccnn.maximize(f, c) for f, c in problems]
     found = [None] * len(problems)
 
     def work(start):
         for j in range(start, len(problems), 3):
-            found[j] = dual.maximize(*problems[j])
+            found[j] = ccnn.maximize(*problems[j])
 
     threads = [threading.Thread(target=work, args=(start,)) for start in range(3)]
     [t.start() for t in threads]
@@ -660,9 +667,8 @@ def test_threads_do_not_disturb_each_other():
         assert s.p.tobytes() == t.p.tobytes() and s.iterations == t.iterations
 
 
-def test_neither_module_imports_caffe():
-    code = "import dual, constraints, sys; sys.exit('caffe' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+def test_the_library_imports_no_caffe():
+    assert run("import ccnn, sys; sys.exit('caffe' in sys.modules)").returncode == 0
 
 
 # ---- the loss of one image -------------------------------------------------------------------
@@ -674,12 +680,12 @@ def test_loss_and_gradient_are_those_of_p(problem, dtype, tol, hardness, shift):
     f, c = problem(20)                                    # more than one block of pixels, and a part of one
     f = (np.round(256 * f) / 256 + shift).astype(dtype)   # exact: all are multiples of 1/256
     diff = np.full_like(f, np.nan)
-    s = dual.maximize(f, c, hardness, diff=diff)
+    s = ccnn.maximize(f, c, hardness, diff=diff)
     assert s.status == "optimal" and s.lam.any()
     q, p = softmax(f.astype(float), axis=0), s.p.astype(float)
     assert s.loss == pytest.approx(Problem(f, c).kl(p), rel=10 * tol) and s.loss > 1e-3
     np.testing.assert_allclose(diff, (q - p) / f.shape[1], atol=tol / f.shape[1])
-    plain = dual.maximize(f, c, hardness)
+    plain = ccnn.maximize(f, c, hardness)
     assert plain.loss is None and plain.p.tobytes() == s.p.tobytes()
 
 
@@ -690,7 +696,7 @@ def test_a_gradient_has_no_denormal_numbers(problem, std, hardness):
     f, c = problem(20)
     f = (std * f).astype(np.float32)
     diff = np.full_like(f, np.nan)
-    s = dual.maximize(f, c, hardness, tol=1e-3, diff=diff)
+    s = ccnn.maximize(f, c, hardness, tol=1e-3, diff=diff)
     size = np.abs(diff[diff != 0]) * f.shape[1]
     assert size.min() > 1e-28 and (diff == 0).any()
     q = softmax(f.astype(float), axis=0)
@@ -699,8 +705,8 @@ def test_a_gradient_has_no_denormal_numbers(problem, std, hardness):
 
 def test_p_is_that_of_the_scores_as_they_were(problem):
     f, c = problem()
-    same = dual.maximize(f.copy(), c).p
-    s = dual.maximize(f, c)
+    same = ccnn.maximize(f.copy(), c).p
+    s = ccnn.maximize(f, c)
     f[...] = np.nan                                       # as when a net goes on before p is asked for
     assert s.p.tobytes() == same.tobytes()
 
@@ -709,40 +715,10 @@ def test_no_loss_is_below_0():
     """q obeys the constraints, so p = q: rounding must not make the loss negative."""
     f = np.random.default_rng(0).normal(size=(5, 400)).astype(np.float32)
     for shift in np.linspace(-1000, 1000, 20, dtype=np.float32):
-        assert 0 <= dual.maximize(f + shift, Constraints(np.ones((1, 5)), [0.5], [1]), diff=f.copy()).loss < 1e-6
+        assert 0 <= ccnn.maximize(f + shift, Constraints(np.ones((1, 5)), [0.5], [1]), diff=f.copy()).loss < 1e-6
 
 
 @pytest.mark.parametrize("diff", [np.zeros((3, 7), np.float32), np.zeros((3, 8)), np.zeros((8, 3), np.float32).T])
 def test_a_gradient_unlike_the_scores_is_refused(diff):
     with pytest.raises(ValueError):
-        dual.maximize(np.zeros((3, 8), np.float32), C, diff=diff)
-
-
-# ---- the bench's baselines -------------------------------------------------------------------
-
-@pytest.fixture
-def bench(monkeypatch):
-    """The module, and the environment as it was: on import it limits the threads of this process."""
-    for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        monkeypatch.setenv(variable, "1")
-    return pytest.importorskip("bench_solver")
-
-
-def test_the_baselines_of_the_bench_solve_the_same_problem(bench, problem):
-    f, c = problem()
-    if not c.A.shape[1]:
-        c = Constraints.from_matrix(c.matrix, c.b, c.beta, allowed=np.ones(len(f), bool))
-    rows, best = bench.PlainRows(c, f.shape[1]), optimal(f, c)
-    twin = Problem(f, c)
-    for baseline in (bench.plain_pga, bench.plain_lbfgsb):
-        lam = baseline(bench.PlainDual(f, rows))
-        assert twin.dual(lam) == pytest.approx(best.value, abs=1e-5)
-
-
-def test_the_bench_runs_and_writes_its_tables_and_plot(bench, tmp_path, capsys):
-    bench.main(["--quick", "--out", str(tmp_path / "docs")])
-    text = (tmp_path / "docs" / "bench_solver.md").read_text()
-    assert text.strip() == capsys.readouterr().out.strip()
-    for line in ("| tags, against NumPy PGA at tol 1e-5 | >= 30 |", "| boxes | ours, newton |", " cores; "):
-        assert line in text
-    assert (tmp_path / "docs" / "bench_solver.png").stat().st_size > 10000
+        ccnn.maximize(np.zeros((3, 8), np.float32), C, diff=diff)

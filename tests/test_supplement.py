@@ -1,11 +1,11 @@
 """The claims of the paper's section 4 and of its supplement, each against a computation that does not assume it."""
 import itertools
 
-import dual
+import ccnn
 import numpy as np
 import oracles
 import pytest
-from constraints import Constraints, tag_constraints
+from ccnn import Constraints, tag_constraints
 from oracles import Problem, distance
 from scipy import optimize
 from scipy.special import logsumexp, softmax, xlogy
@@ -46,7 +46,7 @@ def test_the_optimum_over_all_joint_distributions_factorises(kind):
     """Supplement I: 3 pixels, 3 labels, 27 labellings; the best P is the product of our p."""
     f, c = np.random.default_rng(4).normal(size=(3, 3)) + np.array([[2], [0], [0]]), JOINT[kind]()
     value, P, marginals, labellings = enumerate_joint(f, c)
-    s = dual.maximize(f, c, tol=1e-9 if np.isfinite(c.beta).all() else 1e-8)
+    s = ccnn.maximize(f, c, tol=1e-9 if np.isfinite(c.beta).all() else 1e-8)
     assert s.status == "optimal" and s.lam.any()
     assert s.value == pytest.approx(value, abs=1e-6)
     np.testing.assert_allclose(marginals, s.p, atol=1e-3)
@@ -86,10 +86,10 @@ def test_the_price_bounds_the_dual():
     def row(beta):
         return Constraints(np.eye(3)[[1]], [0.4], [beta])
 
-    hard = dual.maximize(f, row(inf), tol=1e-8)
+    hard = ccnn.maximize(f, row(inf), tol=1e-8)
     assert hard.lam[0] > 1
     for beta in (0.01, 0.5, 0.99 * hard.lam[0], 1.01 * hard.lam[0], 100):
-        s = dual.maximize(f, row(beta), tol=1e-8)
+        s = ccnn.maximize(f, row(beta), tol=1e-8)
         assert s.status == "optimal"
         assert s.lam[0] == pytest.approx(min(beta, hard.lam[0]), abs=1e-4) and s.lam[0] <= beta
         slack = 0.4 - s.p[1].mean()
@@ -103,7 +103,7 @@ def test_our_duals_are_the_multipliers_of_the_primal_with_slack():
     rng = np.random.default_rng(2)
     f = rng.normal(size=(5, 30)) + 3 * (np.arange(5) == 0)[:, None]
     c = Constraints(np.eye(5)[[1, 2, 3]], [0.2, 0.25, 0.15], [inf, 0.7, 2.0])
-    other, s = oracles.clarabel(Problem(f, c)), dual.maximize(f, c, tol=1e-8)
+    other, s = oracles.clarabel(Problem(f, c)), ccnn.maximize(f, c, tol=1e-8)
     np.testing.assert_allclose(s.lam, other.lam, atol=1e-3)
     assert s.lam[1] == pytest.approx(0.7, abs=1e-6) and (s.lam <= c.beta).all()
 
@@ -114,7 +114,7 @@ def test_a_price_makes_any_rows_satisfiable():
     for _ in range(20):
         c = Constraints(rng.normal(size=(6, 3)) * 5, rng.normal(size=6) * 5, rng.uniform(0.1, 3, 6))
         twin = Problem(rng.normal(size=(3, 12)), c)
-        s = dual.maximize(twin.f, c)
+        s = ccnn.maximize(twin.f, c)
         assert s.status == "optimal", s
         assert s.value == pytest.approx(twin.primal(twin.p(s.lam)), abs=2e-6)
 
@@ -127,7 +127,7 @@ def test_fewer_than_fifty_iterations():
         f = rng.normal(size=(21, 400)).astype(np.float32) + rng.normal(size=(21, 1)).astype(np.float32)
         present = np.isin(np.arange(21), rng.choice(21, rng.integers(1, 6)))
         for method in counts:
-            s = dual.maximize(f, tag_constraints(present), method=method, tol=1e-4)
+            s = ccnn.maximize(f, tag_constraints(present), method=method, tol=1e-4)
             assert s.status == "optimal"
             counts[method].append(s.iterations)
     assert np.median(counts["pga"]) < 50
@@ -164,7 +164,7 @@ def test_em_adapt_is_the_special_case_of_suppression_and_foreground_only():
     tags = tag_constraints(allowed, fg_lower=0.12, fg_beta=inf)
     foreground = tags.A[:, 0] == 0
     c = Constraints(tags.A[foreground], tags.b[foreground], tags.beta[foreground], tags.allowed)
-    s = dual.maximize(f, c, tol=1e-8)
+    s = ccnn.maximize(f, c, tol=1e-8)
     bias = adaptive_biases(f, allowed, 0.12)
     assert (bias > 0).sum() == 2 and bias[3] == 0                  # the third holds its portion unaided
     np.testing.assert_allclose(c.A.T @ s.lam, bias, atol=1e-5)
@@ -185,6 +185,6 @@ def test_mean_form_is_the_papers_sum_form():
             dict(type="eq", fun=lambda x: x[:18].reshape(3, n).sum(axis=0) - 1)]
     found = optimize.minimize(summed, np.r_[np.full(18, 1 / 3), 1], bounds=[(1e-12, 1)] * 18 + [(0, None)],
                               method="SLSQP", constraints=held, options=dict(ftol=1e-14, maxiter=1000))
-    s = dual.maximize(f, c, tol=1e-8)
+    s = ccnn.maximize(f, c, tol=1e-8)
     assert found.fun / n == pytest.approx(s.value, abs=1e-5)
     assert distance(s.p, found.x[:18].reshape(3, n)) < 5e-3
