@@ -34,17 +34,17 @@ VECTORS = V3 + " avx512f avx512bw avx512cd avx512dq avx512vl avx512ifma avx512vb
 class BuildSolver(build_ext):
     """Native in place; a wheel may travel, so it gets the level that nearly every server and laptop has."""
 
-    def build_extensions(self):
+    def run(self):
         x86 = platform.machine() in ("x86_64", "AMD64")
-        default = "native" if self.inplace or getattr(self, "editable_mode", False) or not x86 else "x86-64-v3"
-        arch = os.environ.get("CCNN_ARCH") or default
-        flags = [flag for flag in [*FLAGS, f"-march={arch}"] if accepted(flag)]
+        arch = "native" if self.inplace or getattr(self, "editable_mode", False) or not x86 else "x86-64-v3"
+        arch = os.environ.get("CCNN_ARCH") or arch
+        flags = [flag for flag in [f"-march={arch}", *FLAGS] if accepted(flag)]
         for extension in self.extensions:
             if extension.name == "ccnn._processor":
                 extension.define_macros.append(("CCNN_NEEDS", f'"{needs(arch)}"'))
             else:
                 extension.extra_compile_args += flags
-        super().build_extensions()
+        super().run()
 
 
 def needs(arch):

@@ -5,7 +5,7 @@ that have entries lie pixel by pixel, and their entries in the same order.
 """
 import numpy as np
 
-from libc.math cimport fabs, log
+from libc.math cimport log
 from libc.string cimport memset
 
 from ._constants cimport CLIP, HARD, NEGLIGIBLE
@@ -19,13 +19,14 @@ cdef class GeneralRows(Dual):
 
     def __init__(self, constraints, f, diff, double hardness, double tol):
         matrix = constraints.matrix
-        self.A, self.regions, self.has_matrix = constraints.A, constraints.regions, matrix is not None
-        if self.has_matrix:
+        self.A, self.regions = constraints.A, constraints.regions
+        if matrix is not None:
             self.matrix_start = matrix.indptr.astype(np.intc, copy=False)
             self.matrix_row, self.matrix_entry = matrix.indices.astype(np.intc, copy=False), matrix.data
+            self.matrix_size = self.matrix_entry.shape[0]
 
     cdef bint prepare(self) noexcept nogil:
-        cdef Py_ssize_t l, i, columns, entries, n = self.n, k = self.k
+        cdef Py_ssize_t l, i, most, n = self.n, k = self.k
         cdef uint8_t any
         cdef Memory* m = &self.memory
         self.label = integers(m, self.L)
@@ -41,90 +42,98 @@ cdef class GeneralRows(Dual):
         self.may = <uint8_t*>allocate(m, self.labels * n, False)
         self.p, self.total = unset_reals(m, self.labels * n), unset_reals(m, n)
         self.u, self.seen, self.touched = reals(m, k), integers(m, k), integers(m, k)
+        self.row_at, self.label_row = integers(m, self.labels + 1), unset_integers(m, self.labels * k)
         if m.failed:
             return False
         for l in range(self.labels):
             for i in range(n):
                 self.may[l * n + i] = self.allows(self.label[l], i)
-        entries = self.collect(False)
-        columns = self.columns
-        self.place, self.first = unset_integers(m, columns), unset_integers(m, columns + 1)
-        self.last = <uint8_t*>allocate(m, columns, True)
-        self.row, self.entry = <int*>allocate(m, entries * sizeof(int), False), unset_reals(m, entries)
+        most = self.count_entries()
+        self.row, self.entry = <int*>allocate(m, most * sizeof(int), False), unset_reals(m, most)
+        most = min(most, self.labels * n)
+        self.place, self.first = unset_integers(m, most), unset_integers(m, most + 1)
+        self.last = <uint8_t*>allocate(m, most, True)
         if m.failed:
             return False
-        self.collect(True)
-        self.measure_range()
+        self.collect_entries()
         return True
 
-    cdef Py_ssize_t collect(self, bint write) noexcept nogil:
-        """Count the columns, or write them and their entries. Return the number of entries."""
-        cdef Py_ssize_t i, j, l, c, e = 0, m = 0, before, pixel_before, n = self.n
-        cdef Py_ssize_t rows = self.k if self.A.shape[1] else 0
-        cdef double x
-        for i in range(n):
-            pixel_before = m
+    cdef Py_ssize_t count_entries(self) noexcept nogil:
+        """List the rows of A with a coefficient for each label. Return a bound on the number of entries."""
+        cdef Py_ssize_t i, j, l, r = 0, weights, total = 0, rows = self.k if self.A.shape[1] else 0
+        cdef const double* region
+        for l in range(self.labels):
+            self.row_at[l] = r
+            for j in range(rows):
+                if self.A[j, self.label[l]] != 0:
+                    self.label_row[r] = j
+                    r += 1
+        self.row_at[self.labels] = r
+        for j in range(rows):
+            weights = self.n
+            if self.regions is not None:
+                weights, region = 0, &self.regions[j, 0]
+                for i in range(self.n):
+                    weights += region[i] != 0
             for l in range(self.labels):
-                if not self.may[l * n + i]:
-                    continue
-                before = e
-                for j in range(rows):
-                    x = self.A[j, self.label[l]]
-                    if x == 0:
-                        continue
-                    x *= 1 if self.regions is None else self.regions[j, i]
-                    if x == 0:
-                        continue
-                    if write:
-                        self.row[e], self.entry[e] = <int>j, x
-                    e += 1
-                if self.has_matrix:
-                    c = self.label[l] * n + i
-                    for j in range(self.matrix_start[c], self.matrix_start[c + 1]):
-                        if write:
-                            self.row[e], self.entry[e] = self.matrix_row[j], self.matrix_entry[j]
-                        e += 1
-                if e > before:
-                    if write:
-                        self.place[m], self.first[m] = l * n + i, before
-                    m += 1
-            if write and m > pixel_before:
-                self.last[m - 1] = 1
-        self.columns = m
-        if write:
-            self.first[m] = e
-        return e
+                total += weights if self.A[j, self.label[l]] != 0 else 0
+        return total + self.matrix_size
 
-    cdef void measure_range(self) noexcept nogil:
-        """low, high, magnitude: at every pixel a row's smallest and largest entry, 0 for a label without one."""
-        cdef Py_ssize_t c, e, i, j, l, here, rows = 0, n = self.n
+    cdef void collect_entries(self) noexcept nogil:
+        """The columns and their entries, pixel by pixel; low, high and magnitude of the rows.
+
+        At every pixel a row's range is that of its entries; 0 is one of them if a label has none.
+        """
+        cdef Py_ssize_t i, j, l, c, d, e = 0, m = 0, before, here, rows, n = self.n
         cdef double x
         cdef double* low = self.u
         cdef double* high = self.spare_v
-        for c in range(self.columns):
-            for e in range(self.first[c], self.first[c + 1]):
-                j, x = self.row[e], self.entry[e]
-                if self.seen[j] == 0:
-                    low[j] = high[j] = x
-                    self.touched[rows] = j
-                    rows += 1
-                else:
-                    low[j], high[j] = min(low[j], x), max(high[j], x)
-                self.seen[j] += 1
-            if not self.last[c]:
-                continue
-            i, here = self.place[c] % n, 0
+        cdef int* row = self.row
+        cdef double* entry = self.entry
+        cdef const int* start = &self.matrix_start[0] if self.matrix_size else NULL
+        cdef const int* matrix_row = &self.matrix_row[0] if self.matrix_size else NULL
+        cdef const double* matrix_entry = &self.matrix_entry[0] if self.matrix_size else NULL
+        for i in range(n):
+            here = rows = 0
             for l in range(self.labels):
-                here += self.may[l * n + i]
-            for e in range(rows):
-                j = self.touched[e]
+                if not self.may[l * n + i]:
+                    continue
+                here += 1
+                before = e
+                for d in range(self.row_at[l], self.row_at[l + 1]):
+                    j = self.label_row[d]
+                    x = self.A[j, self.label[l]] * (1 if self.regions is None else self.regions[j, i])
+                    if x != 0:
+                        row[e], entry[e] = <int>j, x
+                        e += 1
+                if start != NULL:
+                    c = self.label[l] * n + i
+                    for d in range(start[c], start[c + 1]):
+                        row[e], entry[e] = matrix_row[d], matrix_entry[d]
+                        e += 1
+                if e == before:
+                    continue
+                self.place[m], self.first[m] = l * n + i, before
+                m += 1
+                for d in range(before, e):
+                    j, x = row[d], entry[d]
+                    if self.seen[j] == 0:
+                        low[j] = high[j] = x
+                        self.touched[rows] = j
+                        rows += 1
+                    else:
+                        low[j], high[j] = min(low[j], x), max(high[j], x)
+                    self.seen[j] += 1
+            if rows:
+                self.last[m - 1] = 1
+            for d in range(rows):
+                j = self.touched[d]
                 if self.seen[j] < here:
                     low[j], high[j] = min(low[j], 0), max(high[j], 0)
-                self.low[j] += low[j] / n
-                self.high[j] += high[j] / n
-                self.magnitude[j] += max(fabs(low[j]), fabs(high[j])) / n
+                self.add_range(j, low[j], high[j], 1.0 / n)
                 self.seen[j] = 0
-            rows = 0
+        self.first[m] = e
+        self.columns = m
 
     cdef double evaluate(self, const double* lam, double* v, double* H) noexcept nogil:
         cdef double logs

@@ -35,10 +35,12 @@ cdef class LabelSums(Dual):
         """Group the pixels, arrange labels and rows by group, gather the scores."""
         cdef Py_ssize_t G, j, l, labels, most, entries = 0
         cdef Memory* m = &self.memory
+        cdef const double* regions = NULL
+        if self.regions is not None:
+            regions = &self.regions[0, 0]
         # each group is padded to whole blocks: with fewer pixels per group, general rows are faster
-        self.too_many_groups = not group_pixels(
-            self.allowed, self.L if self.per_pixel else 0, NULL if self.regions is None else <const double*>&self.regions[0, 0],
-            0 if self.regions is None else self.k, self.n, 16 + self.n // 64, m, &self.groups)
+        self.too_many_groups = not group_pixels(self.allowed, self.L if self.per_pixel else 0, regions,
+                                                0 if regions == NULL else self.k, self.n, 16 + self.n // 64, m, &self.groups)
         if self.too_many_groups:
             return False
         G = self.groups.count
@@ -87,9 +89,7 @@ cdef class LabelSums(Dual):
                     if x != 0 and m > 1:
                         self.entry[e], self.entry_label[e] = x, l
                         e += 1
-                self.low[j] += size * low
-                self.high[j] += size * high
-                self.magnitude[j] += size * max(fabs(low), fabs(high))
+                self.add_range(j, low, high, size)
                 if m == 1:
                     self.fixed[j] += size * high
                 if e > self.entry_at[r]:

@@ -1,3 +1,4 @@
+from libc.math cimport fabs
 from libc.stdint cimport uint8_t
 
 from ._memory cimport Memory
@@ -19,7 +20,8 @@ cdef class Dual:
     cdef double* low                # k           the smallest value that a row can have,
     cdef double* high               # k           the largest,
     cdef double* magnitude          # k           and mean_i max_l |a_jil|, which bounds its rounding errors
-    cdef double* unit               # k           the rows are multiplied by this power of 2, so that high - low is about 1
+    cdef double* energy             # k           mean_i (max_l a_jil - min_l a_jil)^2
+    cdef double* unit               # k           the rows are multiplied by this power of 2, so that energy is about 1
     cdef double* tolerance          # k           a hard row holds if it is violated by at most this
     cdef bint rescaled              # is a unit not 1?
     cdef double hardness, tol
@@ -78,6 +80,13 @@ cdef class Dual:
     cdef double callers_residual(self) noexcept nogil
     cdef bint interrupted(self) noexcept nogil
     cdef object in_callers_units(self, const double* x)
+
+    cdef inline void add_range(self, Py_ssize_t j, double low, double high, double share) noexcept nogil:
+        """At this share of the pixels, row j has entries from low to high."""
+        self.low[j] += share * low
+        self.high[j] += share * high
+        self.magnitude[j] += share * max(fabs(low), fabs(high))
+        self.energy[j] += share * (high - low) * (high - low)
 
     cdef inline double score(self, Py_ssize_t l, Py_ssize_t i) noexcept nogil:
         return self.f32[l * self.n + i] if self.f32 != NULL else self.f64[l * self.n + i]

@@ -19,12 +19,12 @@ exp(f_li + sum_j lam_j a_jil). For this p the duality gap needs only the values 
 
 so every pass over the pixels certifies its own point. All sums are float64.
 
-Rows come in any unit: the maximisers see them divided by their range, and lam multiplied by it.
+Rows come in any unit: the maximisers see them divided by their range at a pixel, and lam multiplied by it.
 """
 import numpy as np
 
 from cpython.exc cimport PyErr_CheckSignals
-from libc.math cimport fabs, frexp, ldexp
+from libc.math cimport fabs, frexp, ldexp, sqrt
 from libc.string cimport memset
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
@@ -72,7 +72,7 @@ cdef class Dual:
         cdef const uint8_t[::1] allowed = self.mask.reshape(-1).view(np.uint8)
         self.allowed = &allowed[0]
         self.b, self.beta, self.unit, self.tolerance = reals(m, k), reals(m, k), reals(m, k), reals(m, k)
-        self.low, self.high, self.magnitude = reals(m, k), reals(m, k), reals(m, k)
+        self.low, self.high, self.magnitude, self.energy = reals(m, k), reals(m, k), reals(m, k), reals(m, k)
         self.lam, self.v, self.g, self.x, self.spare_v = reals(m, k), reals(m, k), reals(m, k), reals(m, k), reals(m, k)
         self.ray, self.mark = reals(m, k), reals(m, k)
         if m.failed:
@@ -115,7 +115,7 @@ cdef class Dual:
     # ---- rows in a unit of their own --------------------------------------------------------------
 
     cdef void normalise(self) noexcept nogil:
-        """Divide every row by its range, rounded to a power of 2 so that no digit changes.
+        """Divide every row by its range at a pixel (root mean square), rounded to a power of 2 so that no digit changes.
 
         A row with the same value for every p is decided here. If it is soft, its dual is 0 or beta. If it is hard,
         it contradicts by itself or holds; a price of 0 then takes it out of the problem.
@@ -133,8 +133,7 @@ cdef class Dual:
                 self.infeasible = True
             elif constant and self.beta[j] == HARD:
                 self.beta[j] = 0
-            if constant:
-                size = self.magnitude[j]
+            size = self.magnitude[j] if constant else sqrt(self.energy[j])
             exponent = 0
             if size > 0:
                 frexp(size * 1.414, &exponent)                  # 2^(exponent - 1) is within sqrt(2) of size

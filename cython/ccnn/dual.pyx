@@ -221,21 +221,22 @@ cdef Dual _problem(f, constraints, diff, hardness, tol):
 
 
 cdef int _check_fit(c, Py_ssize_t L, Py_ssize_t n) except -1:
+    A, b, beta, allowed, regions, matrix = c.A, c.b, c.beta, c.allowed, c.regions, c.matrix
+    k = len(b)
+    if (b.shape == (k,) and beta.shape == (k,)
+            and (A.shape == (k, L) or matrix is not None and A.shape == (k, 0))
+            and (allowed is None or allowed.shape == (L,) or allowed.shape == (L, n))
+            and (regions is None or regions.shape == (k, n))
+            and (matrix is None or matrix.shape == (k, L * n))):
+        return 0
     if c.labels is not None and c.labels != L:
         raise ValueError(f"scores have {L} labels; the constraints need {c.labels}")
     if c.pixels is not None and c.pixels != n:
         raise ValueError(f"scores have {n} pixels; the constraints need {c.pixels}")
-    if c.matrix is not None and c.matrix.shape[1] != L * n:
-        raise ValueError(f"scores have {L} x {n} entries; the constraint matrix needs {c.matrix.shape[1]}")
-    k = len(c.b)
-    if (c.b.shape != (k,) or c.beta.shape != (k,)
-            or c.A.shape != (k, L) and not (c.matrix is not None and c.A.shape == (k, 0))
-            or c.allowed is not None and c.allowed.shape != (L,) and c.allowed.shape != (L, n)
-            or c.regions is not None and c.regions.shape != (k, n)
-            or c.matrix is not None and c.matrix.shape != (k, L * n)):
-        raise ValueError(f"the arrays of the constraints do not fit {k} rows, {L} labels and {n} pixels: "
-                         "their shapes were changed")
-    return 0
+    if matrix is not None and matrix.shape[1] != L * n:
+        raise ValueError(f"scores have {L} x {n} entries; the constraint matrix needs {matrix.shape[1]}")
+    raise ValueError(f"the arrays of the constraints do not fit {k} rows, {L} labels and {n} pixels: "
+                     "their shapes were changed")
 
 
 # ---- what goes out -------------------------------------------------------------------------------
