@@ -62,7 +62,8 @@ class Constraints:
     def __setattr__(self, name, value):
         raise AttributeError(f"constraints are immutable: make new ones to change {name}")
 
-    __delattr__ = None
+    def __delattr__(self, name):
+        raise AttributeError(f"constraints are immutable: {name} cannot be deleted")
 
     def __reduce__(self):
         return _rebuilt, (self.A, self.b, self.beta, self.allowed, self.regions, self.matrix)

@@ -24,6 +24,9 @@ cdef class GeneralRows(Dual):
             self.matrix_start = matrix.indptr.astype(np.intc, copy=False)
             self.matrix_row, self.matrix_entry = matrix.indices.astype(np.intc, copy=False), matrix.data
             self.matrix_size = self.matrix_entry.shape[0]
+            if (self.matrix_start.shape[0] != self.L * self.n + 1 or self.matrix_row.shape[0] != self.matrix_size
+                    or self.matrix_start[self.L * self.n] > self.matrix_size):
+                raise ValueError("the arrays of the constraint matrix do not fit each other: they were changed")
 
     cdef bint prepare(self) noexcept nogil:
         cdef Py_ssize_t l, i, most, n = self.n, k = self.k
