@@ -1,20 +1,62 @@
-"""Compile the solver into the package.
+"""Compile the solver: cython/ccnn/*.pyx become modules of the package ccnn.
 
-    python setup.py build_ext --inplace     # for the Python that runs this
+    python setup.py build_ext --inplace      for this processor
+    pip wheel .                              for every processor of the level x86-64-v3 (2013 and later)
+
+CCNN_ARCH=native, x86-64-v2, ... overrides the level. The module ccnn._processor records what the others need; ccnn checks
+it before it loads them.
 """
 import os
+import platform
 import shlex
 import subprocess
 import sysconfig
 import tempfile
+from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
-# The module is built where it runs, so every instruction of this processor may be used. -ffast-math lets gcc call
-# the vector exponentials of libmvec. It stays off the link line, where it would add start-up code that makes the
-# whole process flush denormal numbers to zero.
-FLAGS = ["-O3", "-march=native", "-ffast-math", "-fno-math-errno", "-mprefer-vector-width=512"]
+SOURCES = Path("cython/ccnn")
+MODULES = sorted(path.stem for path in SOURCES.glob("*.pyx"))
+
+# -ffast-math lets gcc call the vector exponentials of libmvec. It stays off the link line, where it would add start-up
+# code that makes the whole process flush denormal numbers to zero.
+FLAGS = ["-O3", "-ffast-math", "-fno-math-errno", "-mprefer-vector-width=512"]
+# What each level needs, in the words of /proc/cpuinfo. An unknown level is not checked.
+V2 = "cx16 lahf_lm popcnt sse4_1 sse4_2 ssse3"
+V3 = V2 + " abm avx avx2 bmi1 bmi2 f16c fma movbe"
+LEVELS = {"x86-64-v2": V2, "x86-64-v3": V3}
+VECTORS = V3 + " avx512f avx512bw avx512cd avx512dq avx512vl avx512ifma avx512vbmi avx512_vnni"
+
+
+class BuildSolver(build_ext):
+    """Native in place; a wheel may travel, so it gets the level that nearly every server and laptop has."""
+
+    def run(self):
+        x86 = platform.machine() in ("x86_64", "AMD64")
+        arch = "native" if self.inplace or getattr(self, "editable_mode", False) or not x86 else "x86-64-v3"
+        arch = os.environ.get("CCNN_ARCH") or arch
+        flags = [flag for flag in [f"-march={arch}", *FLAGS] if accepted(flag)]
+        for extension in self.extensions:
+            if extension.name == "ccnn._processor":
+                extension.define_macros.append(("CCNN_NEEDS", f'"{needs(arch)}"'))
+            else:
+                extension.extra_compile_args += flags
+        super().run()
+
+
+def needs(arch):
+    """The instruction sets that code for `arch` uses."""
+    if arch != "native":
+        return LEVELS.get(arch, "")
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    present = next((line.split(":")[1].split() for line in lines if line.startswith("flags")), [])
+    return " ".join(name for name in VECTORS.split() if name in present)
 
 
 def accepted(flag):
@@ -27,9 +69,13 @@ def accepted(flag):
         return subprocess.run(command, stderr=subprocess.DEVNULL).returncode == 0
 
 
+os.chdir(Path(__file__).resolve().parent)
 setup(
+    cmdclass={"build_ext": BuildSolver},
     ext_modules=cythonize(
-        Extension("ccnn.dual", ["cython/dual.pyx"], libraries=["m"], extra_compile_args=[flag for flag in FLAGS if accepted(flag)]),
-        language_level=3,
+        [Extension(f"ccnn.{name}", [str(SOURCES / f"{name}.pyx")], include_dirs=[str(SOURCES)], libraries=["m"],
+                   depends=[str(SOURCES / "_exponential.h")]) for name in MODULES],
+        compiler_directives=dict(language_level=3, boundscheck=False, wraparound=False, cdivision=True,
+                                 initializedcheck=False),
     ),
 )

@@ -6,7 +6,7 @@ p is L labels x n pixels; every row is a mean over the pixels, so b is a fractio
 price beta is the number the paper quotes: the most that a row may add to a pixel's score. Labels that
 a pixel cannot take are no rows but a mask, `allowed`: the solver drops them.
 
-`ccnn.maximize` finds the distribution. No framework is needed but NumPy.
+The solver (ccnn.dual) takes them with scores from any framework.
 """
 
 import functools
@@ -16,9 +16,11 @@ from scipy import sparse
 
 from ccnn.labels import BACKGROUND, VOID
 
+LARGEST = 1e60      # of a coefficient: squares of larger numbers would overflow
+
 
 class Constraints:
-    """k rows on L labels.
+    """k rows on L labels. Immutable: the solver reads these arrays without the interpreter's protection.
 
     A        (k, L)      coefficients of the labels
     b        (k,)        lower bounds, as fractions of the image
@@ -28,30 +30,43 @@ class Constraints:
     matrix   (k, L*n) sparse or None: coefficients of p[l, i] in column l*n + i, added to the above
     """
 
-    def __init__(self, A, b, beta, allowed=None, regions=None):
-        self.A = np.ascontiguousarray(A, float)
-        if self.A.ndim != 2:
-            raise ValueError(f"A must be rows x labels; got shape {self.A.shape}")
-        k, labels = self.A.shape
-        self.b = _vector("b", b, k)
-        self.beta = _vector("beta", beta, k)
-        self.allowed = None if allowed is None else np.ascontiguousarray(allowed, bool)
-        self.regions = None if regions is None else np.ascontiguousarray(regions, float)
-        self.matrix = None
+    __slots__ = ("A", "b", "beta", "allowed", "regions", "matrix")
 
-        if not np.isfinite(self.A).all() or not np.isfinite(self.b).all():
-            raise ValueError("A and b must be finite")
-        if not (self.beta > 0).all():                        # NaN fails too
-            raise ValueError(f"prices must be positive (inf = hard); got {self.beta.min()}")
-        if self.regions is not None:
-            if self.regions.ndim != 2 or len(self.regions) != k:
-                raise ValueError(f"regions must be {k} rows x pixels; got shape {self.regions.shape}")
-            if not np.isfinite(self.regions).all():
-                raise ValueError("regions must be finite")
-        if self.allowed is not None:
-            if self.allowed.ndim not in (1, 2) or len(self.allowed) != labels:
-                raise ValueError(f"allowed must be ({labels},) or ({labels}, pixels); got shape {self.allowed.shape}")
-            self._check_every_pixel_has_a_label()
+    def __init__(self, A, b, beta, allowed=None, regions=None):
+        A = _frozen(A, float)
+        if A.ndim != 2:
+            raise ValueError(f"A must be rows x labels; got shape {A.shape}")
+        k, labels = A.shape
+        b, beta = _vector("b", b, k), _vector("beta", beta, k)
+        allowed = None if allowed is None else _frozen(allowed, bool)
+        regions = None if regions is None else _frozen(regions, float)
+        if not _moderate(A) or not _moderate(b):
+            raise ValueError(f"A and b must be finite, and below {LARGEST:g}")
+        if not (beta > 0).all():                             # NaN fails too
+            raise ValueError(f"prices must be positive (inf = hard); got {beta.min()}")
+        if regions is not None:
+            if regions.ndim != 2 or len(regions) != k:
+                raise ValueError(f"regions must be {k} rows x pixels; got shape {regions.shape}")
+            if not _moderate(regions):
+                raise ValueError(f"regions must be finite, and below {LARGEST:g}")
+        if allowed is not None:
+            if allowed.ndim not in (1, 2) or len(allowed) != labels:
+                raise ValueError(f"allowed must be ({labels},) or ({labels}, pixels); got shape {allowed.shape}")
+            _check_every_pixel_has_a_label(allowed)
+        self._set(A, b, beta, allowed, regions, None)
+
+    def _set(self, *values):
+        for name, value in zip(self.__slots__, values):
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name, value):
+        raise AttributeError(f"constraints are immutable: make new ones to change {name}")
+
+    def __delattr__(self, name):
+        raise AttributeError(f"constraints are immutable: {name} cannot be deleted")
+
+    def __reduce__(self):
+        return _rebuilt, (self.A, self.b, self.beta, self.allowed, self.regions, self.matrix)
 
     @classmethod
     def from_matrix(cls, A, b, beta, allowed=None):
@@ -59,19 +74,19 @@ class Constraints:
 
         Without `allowed` nothing here tells L from n: the scores will.
         """
-        matrix = sparse.csc_matrix(A, dtype=float)
+        if sparse.issparse(A) and A.nnz >= 2 ** 31:
+            raise ValueError(f"A has {A.nnz} entries; the solver takes less than {2 ** 31}")
+        matrix = sparse.csc_matrix(A, dtype=float, copy=True)
         matrix.sum_duplicates()
         k, columns = matrix.shape
-        if not np.isfinite(matrix.data).all():
-            raise ValueError("A and b must be finite")
+        if not _moderate(matrix.data):
+            raise ValueError(f"A and b must be finite, and below {LARGEST:g}")
         labels = 0 if allowed is None else len(allowed)
         if labels and columns % labels:
             raise ValueError(f"A has {columns} columns: not a multiple of the {labels} labels")
         if np.ndim(allowed) == 2 and columns != np.size(allowed):
             raise ValueError(f"A has {columns} columns; allowed needs {np.size(allowed)}: labels x pixels")
-        self = cls(np.zeros((k, labels)), b, beta, allowed)
-        self.matrix = matrix
-        return self
+        return _rebuilt(np.zeros((k, labels)), b, beta, allowed, None, matrix, cls)
 
     def __len__(self):
         return len(self.b)
@@ -105,13 +120,16 @@ class Constraints:
         if len({mask.ndim for mask in masks}) == 2:
             masks = [mask if mask.ndim == 2 else mask[:, None] for mask in masks]
         allowed = functools.reduce(np.logical_and, masks) if masks else None
-
-        both = Constraints(A, np.append(self.b, other.b), np.append(self.beta, other.beta), allowed, regions)
         columns = _agree("columns", *(None if c.matrix is None else c.matrix.shape[1] for c in parts))
+        matrix = None
         if columns:
-            both.matrix = sparse.vstack([sparse.csc_matrix((len(c), columns)) if c.matrix is None else c.matrix
-                                         for c in parts], "csc")
-        return both
+            matrix = sparse.vstack([sparse.csc_matrix((len(c), columns)) if c.matrix is None else c.matrix
+                                    for c in parts], "csc")
+        return _rebuilt(A, np.append(self.b, other.b), np.append(self.beta, other.beta), allowed, regions, matrix)
+
+    def with_prices(self, beta):
+        """The same rows at other prices."""
+        return _rebuilt(self.A, self.b, beta, self.allowed, self.regions, self.matrix)
 
     def values(self, p):
         """(k,) the left-hand sides at p (L x n), in float64."""
@@ -133,15 +151,6 @@ class Constraints:
         rows = sparse.hstack(blocks, "csc") if self.matrix is None else sparse.hstack(blocks, "csc") + self.matrix
         rows.eliminate_zeros()
         return rows
-
-    def _check_every_pixel_has_a_label(self):
-        if self.allowed.ndim == 1:
-            if not self.allowed.any():
-                raise ValueError("no label is allowed anywhere in the image")
-        else:
-            nothing = np.flatnonzero(~self.allowed.any(axis=0))
-            if nothing.size:
-                raise ValueError(f"no label is allowed at {nothing.size} pixels, the first of them {nothing[0]}")
 
 
 def tag_constraints(present, fg_lower=0.05, fg_beta=2.0, bg_lower=0.3, bg_upper=0.7):
@@ -275,10 +284,46 @@ def _agree(what, m, n):
 
 
 def _vector(name, x, k):
-    x = np.ascontiguousarray(x, float)
+    x = _frozen(x, float)
     if x.shape != (k,):
         raise ValueError(f"{name} must have one entry for each of the {k} rows; got shape {x.shape}")
     return x
+
+
+def _frozen(x, dtype):
+    """A contiguous copy that cannot be written to."""
+    x = np.array(x, dtype, order="C")
+    x.setflags(write=False)
+    return x
+
+
+def _moderate(x):
+    """Are all numbers finite, and small enough to be squared?"""
+    return bool((np.abs(x) < LARGEST).all())                 # NaN fails
+
+
+def _rebuilt(A, b, beta, allowed, regions, matrix, cls=Constraints):
+    """Constraints with a matrix: k x (L*n) csc, sorted, int32 indices; entries that cannot be written to."""
+    self = cls(A, b, beta, allowed, regions)
+    if matrix is not None:
+        if matrix.shape[0] != len(self.b):
+            raise ValueError(f"A has {matrix.shape[0]} rows; b has {len(self.b)}")
+        matrix.sort_indices()
+        matrix.indices, matrix.indptr = (x.astype(np.int32, copy=False) for x in (matrix.indices, matrix.indptr))
+        for x in (matrix.data, matrix.indices, matrix.indptr):
+            x.setflags(write=False)
+        object.__setattr__(self, "matrix", matrix)
+    return self
+
+
+def _check_every_pixel_has_a_label(allowed):
+    if allowed.ndim == 1:
+        if not allowed.any():
+            raise ValueError("no label is allowed anywhere in the image")
+    else:
+        nothing = np.flatnonzero(~allowed.any(axis=0))
+        if nothing.size:
+            raise ValueError(f"no label is allowed at {nothing.size} pixels, the first of them {nothing[0]}")
 
 
 def _check_fractions(**bounds):

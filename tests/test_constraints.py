@@ -1,15 +1,17 @@
 """What supervision becomes: the paper's rows and numbers, and that no image a data set holds is infeasible."""
+import copy
 import itertools
+import pickle
 
+import ccnn
 import numpy as np
 import oracles
 import pytest
+from ccnn import Constraints, box_constraints, mask_constraints, size_constraints, tag_constraints
 from scipy import sparse
 
-import ccnn
-from ccnn.constraints import Constraints, box_constraints, mask_constraints, size_constraints, tag_constraints
-
 inf = np.inf
+e = np.eye(3)
 
 
 def flags(labels, *on):
@@ -181,6 +183,58 @@ def test_duplicate_entries_of_a_sparse_matrix_add_up():
     assert Constraints.from_matrix(M, [0], [1]).values(p) == pytest.approx([2.5 / 4])
 
 
+# ---- immutable -------------------------------------------------------------------------------
+
+def test_constraints_cannot_be_changed():
+    """The solver reads their memory without checks of its own."""
+    for c in everything(np.random.default_rng(0)):
+        for name in ("A", "b", "beta", "allowed", "regions", "matrix"):
+            with pytest.raises(AttributeError):
+                setattr(c, name, np.zeros(1))
+            with pytest.raises(AttributeError):
+                delattr(c, name)
+            array = getattr(c, name)
+            for x in [array] if isinstance(array, np.ndarray) else [] if array is None else [array.data, array.indices]:
+                with pytest.raises(ValueError, match="read-only"):
+                    x[...] = 0
+        with pytest.raises(AttributeError):
+            c.other = 1
+
+
+def test_constraints_do_not_follow_the_arrays_they_were_made_from():
+    A, b, beta, allowed, regions = e[[1]], np.array([0.5]), np.array([2.0]), np.ones((3, 8), bool), np.ones((1, 8))
+    M = sparse.csc_matrix(np.ones((1, 24)))
+    c, m = Constraints(A, b, beta, allowed, regions), Constraints.from_matrix(M, b, beta)
+    for array in (A, b, beta, allowed, regions, M.data):
+        array[...] = 0                                                  # still writeable
+    assert c.A.any() and c.b.all() and c.beta.all() and c.allowed.all() and c.regions.all() and m.matrix.data.all()
+
+
+def test_constraints_pickle_and_copy():
+    p = np.random.default_rng(1).dirichlet(np.ones(4), 12).T
+    for c in everything(np.random.default_rng(0)):
+        for same in (pickle.loads(pickle.dumps(c)), copy.copy(c), copy.deepcopy(c)):
+            np.testing.assert_array_equal(same.values(p), c.values(p))
+            np.testing.assert_array_equal(same.beta, c.beta)
+            assert (same.allowed is None) == (c.allowed is None) and not same.b.flags.writeable
+
+
+def test_other_prices():
+    c = tag_constraints(flags(4, 0, 1))
+    soft = c.with_prices([1, 2, 3])
+    np.testing.assert_array_equal(soft.beta, [1, 2, 3])
+    np.testing.assert_array_equal(soft.A, c.A)
+    with pytest.raises(ValueError, match="3 rows"):
+        c.with_prices([1])
+
+
+def test_a_matrix_whose_arrays_were_replaced_is_refused():
+    c = Constraints.from_matrix(np.ones((1, 24)), [0.1], [1.0])
+    c.matrix.indptr = c.matrix.indptr[:5]
+    with pytest.raises(ValueError, match="do not fit"):
+        ccnn.maximize(np.zeros((3, 8)), c)
+
+
 # ---- nothing a data set holds is infeasible --------------------------------------------------
 
 def label_rows_agree(c):
@@ -285,9 +339,6 @@ def test_supervision_with_labelled_pixels_is_solved_or_refuted(share):
 
 # ---- bad input -------------------------------------------------------------------------------
 
-e = np.eye(3)
-
-
 @pytest.mark.parametrize("arguments, words", [
     ((e[1], [0.5], [1.0]), r"\(3,\)"),                                   # one row needs two axes
     ((e[[1]], [0.5, 0.5], [1.0]), "b.*1.*2"),
@@ -297,6 +348,7 @@ e = np.eye(3)
     ((e[[1]], [0.5], [np.nan]), "(?i)pric|beta"),
     ((e[[1]], [np.nan], [1.0]), "b"),
     ((e[[1]] * np.nan, [0.5], [1.0]), "A"),
+    ((e[[1]] * 1e61, [0.5], [1.0]), "below 1e"),
     ((np.full((1, 3), inf), [0.5], [1.0]), "A"),
     ((e[[1]], [inf], [1.0]), "b"),
     ((e[[1]], [0.5], [1.0], np.ones(4, bool)), "3.*4"),

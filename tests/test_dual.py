@@ -1,127 +1,31 @@
 """The solver: optimality conditions one per line, other solvers, invariances, certificates, adversaries."""
-import subprocess
+import copy
+import pickle
 import sys
 import threading
 import time
 
+import ccnn
 import numpy as np
 import oracles
 import pytest
+from ccnn import Constraints, box_constraints, mask_constraints, size_constraints, tag_constraints
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import Problem, distance
+from problems import KINDS, flags, priced, random_rows, run, tags
 from scipy import optimize, sparse
 from scipy.special import softmax
 
-import ccnn
-from ccnn.constraints import Constraints, box_constraints, mask_constraints, size_constraints, tag_constraints
-
 METHODS = ["newton", "pga"]
 PASSES = {"newton": 300, "pga": 20000}          # the documented bounds on the work
-properties = settings(max_examples=40, deadline=None, derandomize=True, database=None)
-
-
-# ---- problems whose constraints q violates ---------------------------------------------------
-
-def smooth(rng, labels, height, width, std=1.0):
-    """Scores that vary slowly over the image, as a net's do."""
-    coarse = rng.normal(size=(labels, height // 3 + 2, width // 3 + 2))
-    y, x = np.linspace(0, height // 3, height), np.linspace(0, width // 3, width)
-    fine = np.stack([(1 - y % 1)[:, None] * c[y.astype(int)] + (y % 1)[:, None] * c[y.astype(int) + 1] for c in coarse])
-    fine = (1 - x % 1) * fine[:, :, x.astype(int)] + x % 1 * fine[:, :, x.astype(int) + 1]
-    return std * fine.reshape(labels, -1)
-
-
-def flags(labels, *on):
-    return np.isin(np.arange(labels), on)
-
-
-def tags(rng, size):
-    f = smooth(rng, 21, size, size + 2)
-    f[0] += 4                                                   # too much background, too little of the tags
-    return f, tag_constraints(flags(21, 0, 3, 7, 20))
-
-
-def sizes(rng, size):
-    f = smooth(rng, 21, size, size + 2)
-    f[0] += 3
-    f[7] += 3                                                   # the small one is too large
-    return f, size_constraints(flags(21, 0, 3, 7, 20), flags(21, 3, 20))
-
-
-def boxes(rng, size):
-    f = smooth(rng, 6, size, size + 2)
-    f[0] += 4
-    h, w = size, size + 2
-    return f, box_constraints([(1, 0, 0, h // 2 + 1, w - 1), (2, h // 3, w // 3, h, w), (1, h // 2, 0, h, w // 2),
-                               (4, h - 2, w - 1, h, w)], (h, w), labels=6)
-
-
-def points(rng, size):
-    """Tags, and pixels whose label is known: those have one label to take."""
-    f, c = tags(rng, size)
-    mask = np.full(f.shape[1], 255)
-    mask[5:9], mask[-7:] = 3, 0
-    return f, c & mask_constraints(mask)
-
-
-def weighted(rng, size):
-    """Regions of a few weights, negative ones too: the pixels fall into few groups."""
-    L, h, w = 5, size, size + 2
-    f = smooth(rng, L, h, w)
-    regions = np.repeat([[0.5, 2, 0], [3, 0, -1.5]], [h * w // 3, h * w // 3, h * w - 2 * (h * w // 3)], axis=1)
-    A = [[0, 1, 0, 0, -0.5], [0, 0, 2, 1, 0]]
-    return f, Constraints(A, [0.4, 0.8], [np.inf, 1.5], flags(L, 0, 1, 2, 4), regions)
-
-
-def general(rng, size):
-    """Sparse rows of both signs, hard and soft, that some p satisfies with a margin."""
-    L, n, k = 5, size * (size + 2), 6
-    f = smooth(rng, L, size, size + 2)
-    p = softmax(3 * rng.normal(size=(L, n)), axis=0)
-    M = sparse.csc_matrix(4 * rng.normal(size=(k, L * n)) * (rng.random((k, L * n)) < 0.3))
-    beta = np.where(np.arange(k) % 2, np.inf, 0.3)
-    return f, Constraints.from_matrix(M, M @ p.ravel() / n - 0.01, beta)
-
-
-def mixed(rng, size):
-    """Every kind of row and mask at once."""
-    L, h, w = 6, size, size + 2
-    n = h * w
-    f = smooth(rng, L, h, w)
-    f[0] += 3
-    mask = np.full(n, 255)
-    mask[:3], mask[-2:] = 1, 0
-    M = sparse.csr_matrix((rng.uniform(0, 3, n), (np.zeros(n, int), 2 * n + np.arange(n))), shape=(1, L * n))
-    return f, (tag_constraints(flags(L, 0, 1, 2, 4))
-               & box_constraints([(1, 0, 0, h - 1, w), (2, 1, 1, h, w), (4, 0, 0, h, w)], (h, w), labels=L)
-               & mask_constraints(mask, labels=L)
-               & Constraints.from_matrix(M, [0.3], [5.0], allowed=np.ones(L, bool))
-               & Constraints(rng.normal(size=(2, L)), [0.1, 0.05], [1.0, 0.2], regions=rng.uniform(0, 2, (2, n))))
-
-
-KINDS = dict(tags=tags, sizes=sizes, boxes=boxes, points=points, weighted=weighted, general=general, mixed=mixed)
+properties = settings(max_examples=40)
 
 
 @pytest.fixture(params=KINDS)
 def problem(request):
     """(size, seed) -> f, c."""
     return lambda size=9, seed=0: KINDS[request.param](np.random.default_rng(seed), size)
-
-
-def priced(c, beta):
-    """The same rows, all at one price."""
-    same = Constraints(c.A, c.b, np.full(len(c.b), beta), c.allowed, c.regions)
-    same.matrix = c.matrix
-    return same
-
-
-def random_rows(rng, L, n, k, hard=0.5, regions=False):
-    """Rank-one rows that a random p satisfies."""
-    p = softmax(2 * rng.normal(size=(L, n)), axis=0)
-    A, beta = rng.normal(size=(k, L)), np.where(rng.random(k) < hard, np.inf, rng.uniform(0.05, 3, k))
-    weights = rng.uniform(0, 2, (k, n)) if regions else None
-    return Constraints(A, Constraints(A, np.zeros(k), beta, regions=weights).values(p) - 0.005, beta, regions=weights)
 
 
 def solve(f, c, **options):
@@ -228,6 +132,7 @@ def test_newton_agrees_with_pga_and_with_two_float64_twins(problem):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_agrees_with_an_interior_point_method(problem, method):
+    pytest.importorskip("cvxpy")
     f, c = problem(size=6)
     other = oracles.clarabel(Problem(f, c))
     s = optimal(f, c, method=method, tol=1e-8)
@@ -481,7 +386,7 @@ def test_scores_of_any_scale_end_within_the_bound_on_iterations(seed, scale, met
 
 HUGE = """
 import numpy as np, ccnn
-from ccnn.constraints import tag_constraints
+from ccnn import tag_constraints
 for scale in (1e100, 1e200, 1.7e308):
     for method in ("newton", "pga"):
         f = np.random.default_rng(0).choice([-1, 0, 1], (4, 30)) * scale
@@ -495,7 +400,7 @@ for scale in (1e100, 1e200, 1.7e308):
 
 def test_scores_beyond_any_net_end_too():
     """A distribution, or an error that names the size; in a process of its own, which can be stopped."""
-    said = subprocess.run([sys.executable, "-c", HUGE], capture_output=True, text=True, timeout=100)
+    said = run(HUGE)
     assert said.returncode == 0, said.stderr
 
 
@@ -589,7 +494,7 @@ def test_read_only_scores_are_read():
 MEMORY = """
 import resource, sys
 import numpy as np, ccnn
-from ccnn.constraints import tag_constraints
+from ccnn import tag_constraints
 blob = np.random.default_rng(0).standard_normal((21, 400, 400), np.float32)
 blob[0] += 3
 f, c = blob.reshape(21, -1), tag_constraints(np.arange(21) % 5 == 0)
@@ -608,7 +513,7 @@ print((once - before) / f.nbytes, (peak() - once) / f.nbytes)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_contiguous_blob_is_not_copied_and_memory_does_not_grow_with_iterations(method):
     """21 labels, 5 of them present: p and the work space of 5 labels, in float64, but no second blob."""
-    said = subprocess.run([sys.executable, "-c", MEMORY, method], capture_output=True, text=True)
+    said = run(MEMORY, method)
     assert said.returncode == 0, said.stderr
     once, later = map(float, said.stdout.split())
     assert once < 1 + 2 * 5 / 21 + 0.2          # in units of the blob
@@ -662,8 +567,7 @@ def test_threads_do_not_disturb_each_other():
 
 
 def test_the_library_imports_no_caffe():
-    code = "import ccnn, sys; sys.exit('caffe' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    assert run("import ccnn, sys; sys.exit('caffe' in sys.modules)").returncode == 0
 
 
 # ---- the loss of one image -------------------------------------------------------------------
@@ -717,3 +621,212 @@ def test_no_loss_is_below_0():
 def test_a_gradient_unlike_the_scores_is_refused(diff):
     with pytest.raises(ValueError):
         ccnn.maximize(np.zeros((3, 8), np.float32), C, diff=diff)
+
+
+# ---- rows that trouble a solver --------------------------------------------------------------
+
+def constant_rows():
+    """(why, c, status): rows that have one value for every p, alone or beside a row that bites."""
+    inf, bites = np.inf, ([[0, 1, 0]], [0.6], [np.inf])
+    zero = [[3, -1, -2] + [0] * 9]                                  # a region that sums to 0
+    everything, none = np.ones((1, 3)), np.zeros((1, 3))
+    box = (np.arange(12) < 4)[None].astype(float)
+    known = mask_constraints([1] * 4 + [255] * 8, labels=3)
+    for beta in (inf, 0.5):
+        yield "a region that sums to 0", Constraints(0.1 * everything, [0.0], [beta], None, zero), "optimal"
+        yield "all labels", Constraints(everything, [1.0], [beta]), "optimal"
+        yield "all labels, at most", Constraints(-everything, [-1.0], [beta]), "optimal"
+        yield "nothing", Constraints(none, [0.0], [beta]), "optimal"
+        yield "in thirds", Constraints(everything / 3, [1 / 3], [beta]), "optimal"
+        yield "a known box", Constraints([[0, 1, 0]], [4 / 12], [beta], None, box) & known, "optimal"
+        yield "large and small", Constraints(everything, [0.0], [beta], None, [[1e9, -1e9] + [0] * 10]), "optimal"
+    yield "all labels, too much", Constraints(everything, [1 + 1e-6], [inf]), "infeasible"
+    yield "a known box, too much", Constraints([[0, 1, 0]], [4.001 / 12], [inf], None, box) & known, "infeasible"
+    yield "a region that sums to 0, too much", Constraints(0.1 * everything, [1e-6], [inf], None, zero), "infeasible"
+    yield "beside another", Constraints(np.vstack([everything, bites[0]]), [1.0, 0.6], [inf, inf]), "optimal"
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("why, c, status", [pytest.param(*a, id=a[0].replace(" ", "_")) for a in constant_rows()])
+def test_rows_with_one_value_for_every_p_are_decided_by_that_value(why, c, status, method):
+    f = np.random.default_rng(0).normal(size=(3, 12))
+    for same in (c, Constraints.from_matrix(c.as_matrix(12), c.b, c.beta, c.allowed)):
+        s = solve(f, same, method=method)
+        assert s.status == status, s
+        if status == "infeasible":
+            check_ray(f, c, s.ray)
+        assert s.residual < 1e-4 or status == "infeasible"
+
+
+def test_the_row_of_the_report():
+    c = Constraints([[.1, .1]], [0.], [np.inf], None, [[3, -1, -2]])
+    assert optimal(np.zeros((2, 3)), c).iterations == 1
+
+
+def test_a_constant_row_is_bought_at_its_price():
+    s = optimal(np.zeros((3, 10)), Constraints(np.ones((2, 3)), [1.5, 0.5], [2.0, 3.0]))
+    np.testing.assert_allclose(s.lam, [2, 0])
+    assert s.value == pytest.approx(2 * 0.5)
+
+
+@pytest.mark.parametrize("L, k, n, std, regions", [(5, 60, 100, 1, False), (21, 500, 5, 10, False), (21, 500, 5, 1, True)])
+def test_many_rows_that_depend_on_each_other(L, k, n, std, regions):
+    """The factor of their covariance has pivots that are 0 but for rounding."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        p = softmax(rng.normal(size=(L, n)), axis=0)
+        A, f = rng.normal(size=(k, L)), std * rng.normal(size=(L, n))
+        weights = rng.uniform(0, 2, (k, n)) if regions else None
+        free = Constraints(A, np.zeros(k), np.full(k, np.inf), None, weights)
+        optimal(f, Constraints(A, free.values(p) - 0.01, free.beta, None, weights))
+
+
+@pytest.mark.parametrize("scale", [0.01, 100])
+def test_the_unit_of_a_row_does_not_matter(scale):
+    """Size rows at hardness 1000, each times 100 or a hundredth."""
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        f, present = 5 * rng.normal(size=(21, 1681)), rng.random(21) < 0.2
+        c = size_constraints(present, present & (rng.random(21) < 0.6))
+        unit = scale ** rng.choice([-1.0, 1.0], len(c))
+        s = optimal(f, Constraints(c.A * unit[:, None], c.b * unit, c.beta, c.allowed), hardness=1000, tol=1e-4)
+        if seed < 5:
+            t = optimal(f, c, hardness=1000, tol=1e-4)
+            assert distance(s.p, t.p) < 2e-2 and s.value == pytest.approx(t.value, abs=2e-4)
+
+
+def test_powers_of_two_change_no_digit():
+    f, c = tags(np.random.default_rng(0), 9)
+    s, t = ccnn.maximize(f, c), ccnn.maximize(f, Constraints(c.A / 64, c.b / 64, c.beta * 64, c.allowed))
+    assert s.p.tobytes() == t.p.tobytes() and (t.lam == 64 * s.lam).all()
+
+
+MANY_GROUPS = """
+import resource
+import numpy as np, ccnn
+n, rng = 100_000, np.random.default_rng(0)
+weights = np.repeat(rng.random((1, n // 5)), 5, axis=1)         # 20,000 groups of 5 pixels
+f = rng.normal(size=(4, n)).astype(np.float32)
+c = ccnn.Constraints([[0, 1, 0, 0]], [0.3], [np.inf], None, weights)
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+before = peak()
+s = ccnn.maximize(f, c)
+assert s.status == "optimal", s
+print((peak() - before) / f.nbytes)
+"""
+
+
+def test_small_groups_of_pixels_are_not_padded():
+    said = run(MANY_GROUPS)
+    assert said.returncode == 0, said.stderr
+    assert float(said.stdout) < 12          # in units of the scores; one block of 256 pixels for each group would be 200
+
+
+def test_fractional_regions_need_no_matrix(monkeypatch):
+    """SciPy would take longer to build it than the solver to solve."""
+    rng = np.random.default_rng(0)
+    f, c = rng.normal(size=(5, 300)), random_rows(rng, 5, 300, 3, regions=True)
+    same = optimal(f, Constraints.from_matrix(c.as_matrix(300), c.b, c.beta), tol=1e-9)
+    monkeypatch.setattr(Constraints, "as_matrix", None)
+    np.testing.assert_allclose(optimal(f, c, tol=1e-9).p, same.p, atol=1e-4)
+
+
+def test_a_thousand_labels():
+    """Cost must not be cubic in the labels: with 13 s on this problem, the suite would show it."""
+    f = np.random.default_rng(0).normal(size=(1000, 100)).astype(np.float32)
+    f[0] += 3
+    optimal(f, tag_constraints(np.ones(1000), fg_lower=3e-4))
+
+
+# ---- memory, again ---------------------------------------------------------------------------
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shift", [0, 1, 23, -1])
+def test_a_gradient_that_overlaps_the_scores_is_refused(dtype, shift):
+    room = np.random.default_rng(0).normal(size=100).astype(dtype)
+    f, diff = room[30:54].reshape(3, 8), room[30 + shift:54 + shift].reshape(3, 8)
+    before = room.copy()
+    with pytest.raises(ValueError, match="diff overlaps the scores"):
+        ccnn.maximize(f, C, diff=diff)
+    assert (room == before).all()
+
+
+def test_a_gradient_beside_the_scores_is_taken():
+    blob = np.random.default_rng(0).normal(size=(2, 3, 8))
+    assert ccnn.maximize(blob[0], C, diff=blob[1]).status == "optimal"
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_after_an_error_the_gradient_is_0(bad, dtype):
+    f = np.zeros((3, 600), dtype)
+    f[1, 500] = bad
+    diff = np.full_like(f, 7)
+    with pytest.raises(ValueError, match="label 1, pixel 500$"):
+        ccnn.maximize(f, C, diff=diff)
+    assert not diff.any()
+
+
+def test_a_solution_is_made_by_the_solver_only():
+    with pytest.raises(TypeError, match="maximize"):
+        ccnn.Solution()
+    empty = ccnn.Solution.__new__(ccnn.Solution)
+    for name in ("p", "value"):
+        with pytest.raises(TypeError):
+            getattr(empty, name)
+    with pytest.raises(TypeError):
+        empty.write(np.zeros((3, 8)))
+    repr(empty)
+
+
+@pytest.mark.parametrize("gradient", [False, True])
+def test_a_solution_pickles(problem, gradient):
+    f, c = problem()
+    s = ccnn.maximize(f, c, diff=np.empty_like(f) if gradient else None)
+    for t in (pickle.loads(pickle.dumps(s)), copy.copy(s), copy.deepcopy(s)):
+        assert t.p.tobytes() == s.p.tobytes() and t.lam.tobytes() == s.lam.tobytes() and t.value == s.value
+        assert (t.status, t.gap, t.residual, t.iterations, t.loss) == (s.status, s.gap, s.residual, s.iterations, s.loss)
+        assert t.write(np.zeros_like(f)).tobytes() == s.p.tobytes() and repr(t) == repr(s)
+        with pytest.raises(ValueError):
+            t.write(np.zeros((1, 1)))
+
+
+class Shorter:
+    """Constraints whose arrays do not fit each other; made by hand, as by a careless subclass."""
+
+    def __init__(self, c, **other):
+        for name in ("A", "b", "beta", "allowed", "regions", "matrix", "labels", "pixels"):
+            setattr(self, name, other.get(name, getattr(c, name)))
+
+
+@pytest.mark.parametrize("other", [dict(A=np.zeros((1, 3))), dict(beta=np.ones(1)), dict(allowed=np.ones(2, bool)),
+                                   dict(regions=np.ones((1, 8))), dict(regions=np.ones((2, 7))),
+                                   dict(allowed=np.ones((3, 7), bool)), dict(A=np.zeros((2, 0)))])
+def test_arrays_that_are_too_short_are_refused(other):
+    c = Constraints(np.eye(3)[[1, 2]], [0.5, 0.1], [2.0, 2.0])
+    with pytest.raises(ValueError, match="do not fit|scores have"):
+        ccnn.maximize(F, Shorter(c, **other))
+
+
+INTERRUPTED = """
+import signal, sys, threading, time
+import numpy as np, ccnn
+rng = np.random.default_rng(0)
+f, A = rng.normal(size=(8, 400_000)), rng.normal(size=(30, 8))
+c = ccnn.Constraints(A, A @ rng.dirichlet(np.full(8, 0.3)), [1e6] * 30)
+diff = np.ones((2, *f.shape))
+solve = {"one": lambda: ccnn.maximize(f, c, method="pga", tol=1e-300, diff=diff[0]),
+         "batch": lambda: ccnn.maximize_batch(np.stack([f, f]), [c, c], method="pga", tol=1e-300, threads=2, diff=diff)}
+threading.Timer(0.5, signal.raise_signal, [signal.SIGINT]).start()
+try:
+    solve[sys.argv[1]]()
+except KeyboardInterrupt:
+    print("interrupted", diff[0].any())
+"""
+
+
+@pytest.mark.parametrize("call", ["one", "batch"])
+def test_control_c_ends_a_long_solve(call):
+    """Left alone, this one takes its 20,000 passes: a minute and more."""
+    said = run(INTERRUPTED, call)
+    assert said.stdout.strip() == "interrupted False", said

@@ -1,15 +1,14 @@
 """The claims of the paper's section 4 and of its supplement, each against a computation that does not assume it."""
 import itertools
 
+import ccnn
 import numpy as np
 import oracles
 import pytest
+from ccnn import Constraints, tag_constraints
 from oracles import Problem, distance
 from scipy import optimize
 from scipy.special import logsumexp, softmax, xlogy
-
-import ccnn
-from ccnn.constraints import Constraints, tag_constraints
 
 inf = np.inf
 
@@ -19,7 +18,7 @@ def enumerate_joint(f, c):
 
     Nothing is assumed of P: rows act on its marginals, as in the paper. Returns value / n, P, marginals, labellings.
     """
-    import cvxpy as cp
+    cp = pytest.importorskip("cvxpy")
     twin = Problem(f, c)
     L, n = f.shape
     labellings = np.array(list(itertools.product(range(L), repeat=n)))              # L^n x n
@@ -101,6 +100,7 @@ def test_the_price_bounds_the_dual():
 
 def test_our_duals_are_the_multipliers_of_the_primal_with_slack():
     """An interior-point solver of the primal, slack as its variables, reports the same, within the price."""
+    pytest.importorskip("cvxpy")
     rng = np.random.default_rng(2)
     f = rng.normal(size=(5, 30)) + 3 * (np.arange(5) == 0)[:, None]
     c = Constraints(np.eye(5)[[1, 2, 3]], [0.2, 0.25, 0.15], [inf, 0.7, 2.0])

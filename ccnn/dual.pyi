@@ -1,0 +1,51 @@
+from collections.abc import Iterable
+from typing import Literal, NoReturn, Optional
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ccnn.constraints import Constraints
+
+class Solution:
+    """What maximize returns: the latent distribution and its certificate."""
+
+    @property
+    def p(self) -> NDArray[np.floating]: ...
+    @property
+    def lam(self) -> NDArray[np.float64]: ...
+    @property
+    def value(self) -> float: ...
+    @property
+    def gap(self) -> float: ...
+    @property
+    def residual(self) -> float: ...
+    @property
+    def iterations(self) -> int: ...
+    @property
+    def status(self) -> Literal["optimal", "infeasible", "stalled"]: ...
+    @property
+    def ray(self) -> Optional[NDArray[np.float64]]: ...
+    @property
+    def loss(self) -> Optional[float]: ...
+    def __init__(self) -> NoReturn: ...
+    def write(self, zeros: NDArray[np.floating]) -> NDArray[np.floating]: ...
+
+def maximize(
+    f: ArrayLike,
+    constraints: Constraints,
+    hardness: float = 1.0,
+    method: Literal["newton", "pga"] = "newton",
+    tol: float = 1e-6,
+    diff: Optional[NDArray[np.floating]] = None,
+) -> Solution: ...
+def maximize_batch(
+    F: ArrayLike,
+    constraints: Iterable[Constraints],
+    hardness: float = 1.0,
+    method: Literal["newton", "pga"] = "newton",
+    tol: float = 1e-6,
+    threads: int = 0,
+    diff: Optional[NDArray[np.floating]] = None,
+) -> list[Solution]: ...
+def mean_log_partition(f: NDArray[np.floating], hardness: float) -> float: ...
+def exp_pass(x: NDArray[np.float32]) -> float: ...

@@ -1,0 +1,3 @@
+from ._problem cimport Dual
+
+cdef void projected_gradient_ascent(Dual problem) noexcept nogil

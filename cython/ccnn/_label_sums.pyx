@@ -1,0 +1,328 @@
+"""Rows that weigh labels, over the whole image or over regions: a_jil = A_jl * regions_ji.
+
+Pixels are grouped by the labels they may take and by their weight in every row. In a group, row j adds the same
+lam_j a_jl to the score of label l at every pixel, so the exponentials are taken once,
+
+    E_li = exp(f_li + made_for_l - max_l),    p_i(l) = w_l E_li / sum_m w_m E_mi,    w = exp(bias - made_for)
+
+and a later pass is a product and a division per pixel. E is made anew where w would leave exp(+-DRIFT).
+A pixel with one label left has p = 1 and costs nothing.
+"""
+from libc.math cimport exp, fabs
+from libc.string cimport memset
+
+from ._constants cimport BLOCK, CLIP, HARD, NEGLIGIBLE
+from ._exponential cimport exp_within
+from ._grouping cimport group_pixels
+from ._label_pass cimport padded, pass_over_pixels
+from ._memory cimport Memory, integers, reals, unset_integers, unset_reals
+from ._problem cimport Dual
+from ._softmax cimport real
+
+cdef extern from *:
+    """
+    #define DRIFT 30.0      /* E is made anew when a bias is this far from the one that E was made for */
+    """
+    const double DRIFT
+
+
+cdef class LabelSums(Dual):
+
+    def __init__(self, constraints, f, diff, double hardness, double tol):
+        self.A, self.regions, self.every = constraints.A, constraints.regions, 1
+
+    cdef bint prepare(self) noexcept nogil:
+        """Group the pixels, arrange labels and rows by group, gather the scores."""
+        cdef Py_ssize_t G, j, l, labels, most, entries = 0
+        cdef Memory* m = &self.memory
+        cdef const double* regions = NULL
+        if self.regions is not None:
+            regions = &self.regions[0, 0]
+        # each group is padded to whole blocks: with fewer pixels per group, general rows are faster
+        self.too_many_groups = not group_pixels(self.allowed, self.L if self.per_pixel else 0, regions,
+                                                0 if regions == NULL else self.k, self.n, 16 + self.n // 64, m, &self.groups)
+        if self.too_many_groups:
+            return False
+        G = self.groups.count
+        for j in range(self.k):
+            for l in range(self.L):
+                entries += self.A[j, l] != 0
+        self.fixed, self.only, self.E_at = reals(m, self.k), integers(m, G), integers(m, G + 1)
+        self.label, self.label_at = unset_integers(m, G * self.L), integers(m, G + 1)
+        self.row, self.row_at = unset_integers(m, G * self.k), integers(m, G + 1)
+        self.entry_at = integers(m, G * self.k + 1)
+        self.entry, self.entry_label = unset_reals(m, G * entries), unset_integers(m, G * entries)
+        if m.failed:
+            return False
+        most = self.arrange_rows()
+        labels = self.label_at[G]
+        self.made_for, self.bias, self.w = reals(m, labels), reals(m, labels), reals(m, labels)
+        self.mean, self.cov, self.cov_row = reals(m, most), unset_reals(m, most * most), reals(m, most)
+        self.p = unset_reals(m, most * BLOCK)
+        self.E = unset_reals(m, (1 if self.groups.pixel == NULL else 2) * self.E_at[G])
+        if m.failed:
+            return False
+        if self.groups.pixel != NULL:
+            self.F = self.E + self.E_at[G]
+            self.gather_scores()
+        return True
+
+    cdef Py_ssize_t arrange_rows(self) noexcept nogil:
+        """Fill label, row and entry; the rows' range; what pixels with one label add. Return the most labels of a group."""
+        cdef Py_ssize_t g, i, j, l, m, r, e, pixel, most = 0
+        cdef Py_ssize_t* label
+        cdef double a, x, size, low, high, magnitude
+        r = e = 0
+        for g in range(self.groups.count):
+            pixel, label, m = self.groups.example[g], self.label + self.label_at[g], 0
+            for l in range(self.L):
+                if self.allows(l, pixel):
+                    label[m] = l
+                    m += 1
+            size = (self.groups.first[g + 1] - self.groups.first[g]) / <double>self.n
+            for j in range(self.k):
+                a = 1 if self.regions is None else self.regions[j, pixel]
+                low, high, self.entry_at[r] = HARD, -HARD, e
+                for l in range(m):
+                    x = a * self.A[j, label[l]]
+                    low, high = min(low, x), max(high, x)
+                    if x != 0 and m > 1:
+                        self.entry[e], self.entry_label[e] = x, l
+                        e += 1
+                self.add_range(j, low, high, size)
+                if m == 1:
+                    self.fixed[j] += size * high
+                if e > self.entry_at[r]:
+                    self.row[r] = j
+                    r += 1
+            if m == 1:
+                l = self.only[g] = label[0]
+                for i in range(self.groups.first[g], self.groups.first[g + 1]):
+                    self.known += self.score(l, i if self.groups.pixel == NULL else self.groups.pixel[i])
+                m = 0
+            most = max(most, m)
+            self.label_at[g + 1] = self.label_at[g] + m
+            self.row_at[g + 1] = r
+            self.E_at[g + 1] = self.E_at[g] + m * padded(self.groups.first[g + 1] - self.groups.first[g])
+        self.entry_at[r] = e
+        self.known *= self.hardness / self.n
+        return most
+
+    cdef void gather_scores(self) noexcept nogil:
+        """F: the scores, group by group."""
+        cdef Py_ssize_t g, l, i, at, size
+        cdef const Py_ssize_t* pixel
+        cdef double* F
+        for g in range(self.groups.count):
+            size, pixel = self.groups.first[g + 1] - self.groups.first[g], self.groups.pixel + self.groups.first[g]
+            for l in range(self.label_at[g + 1] - self.label_at[g]):
+                F, at = self.F + self.E_at[g] + l * padded(size), self.label[self.label_at[g] + l] * self.n
+                if self.f32 != NULL:
+                    for i in range(size):
+                        F[i] = self.f32[at + pixel[i]]
+                else:
+                    for i in range(size):
+                        F[i] = self.f64[at + pixel[i]]
+
+    cdef void set_weights(self, const double* lam) noexcept nogil:
+        """w for this lam; E too, where w would be too large or too small."""
+        cdef Py_ssize_t g, l, r, e
+        cdef double x, drift = 0
+        cdef double* bias
+        memset(self.bias, 0, self.label_at[self.groups.count] * sizeof(double))
+        for g in range(self.groups.count):
+            bias = self.bias + self.label_at[g]
+            for r in range(self.row_at[g], self.row_at[g + 1]):
+                x = lam[self.row[r]]
+                for e in range(self.entry_at[r], self.entry_at[r + 1]):
+                    bias[self.entry_label[e]] += self.entry[e] * x
+        for l in range(self.label_at[self.groups.count]):
+            drift = max(drift, fabs(self.bias[l] - self.made_for[l]))
+        if drift > DRIFT or not self.made:
+            for l in range(self.label_at[self.groups.count]):
+                self.made_for[l] = self.bias[l]
+            self.maxima = 0
+            for g in range(self.groups.count):
+                if self.groups.pixel != NULL:
+                    self.maxima += exponentiate(self, g, self.F + self.E_at[g],
+                                                padded(self.groups.first[g + 1] - self.groups.first[g]))
+                elif self.f32 != NULL:
+                    self.maxima += exponentiate(self, g, self.f32, self.n)
+                else:
+                    self.maxima += exponentiate(self, g, self.f64, self.n)
+            self.made = True
+        for l in range(self.label_at[self.groups.count]):
+            self.w[l] = exp(self.bias[l] - self.made_for[l])
+
+    cdef double evaluate(self, const double* lam, double* v, double* H) noexcept nogil:
+        cdef Py_ssize_t g, r, e, j, h, size, labels, k = self.k
+        cdef double logs, x, share
+        self.set_weights(lam)
+        logs = self.maxima
+        for j in range(k):
+            v[j] = self.fixed[j]
+            logs += lam[j] * self.fixed[j]
+        if H != NULL:
+            memset(H, 0, k * k * sizeof(double))
+        for g in range(self.groups.count):
+            labels = self.label_at[g + 1] - self.label_at[g]
+            if labels == 0:
+                continue
+            size = self.groups.first[g + 1] - self.groups.first[g]
+            share = size / <double>((size + self.every - 1) // self.every * self.n)
+            logs += share * pass_over_pixels(self.E + self.E_at[g], self.w + self.label_at[g], labels,
+                                             (size + self.every - 1) // self.every, self.p, self.mean,
+                                             self.cov if H != NULL else NULL)
+            for r in range(self.row_at[g], self.row_at[g + 1]):
+                x = 0
+                for e in range(self.entry_at[r], self.entry_at[r + 1]):
+                    x += self.entry[e] * self.mean[self.entry_label[e]]
+                v[self.row[r]] += share * x
+            if H != NULL:
+                self.add_covariance(g, share, H)
+        if H != NULL:
+            for j in range(k):
+                for h in range(j):
+                    H[h * k + j] = H[j * k + h]
+        return -logs
+
+    cdef void add_covariance(self, Py_ssize_t g, double share, double* H) noexcept nogil:
+        """H += share * A cov A' for the entries of group g, rows j >= h only."""
+        cdef Py_ssize_t r, h, e, l, labels = self.label_at[g + 1] - self.label_at[g]
+        cdef double x
+        cdef double* row
+        for r in range(self.row_at[g], self.row_at[g + 1]):
+            memset(self.cov_row, 0, labels * sizeof(double))
+            for e in range(self.entry_at[r], self.entry_at[r + 1]):
+                x, row = share * self.entry[e], self.cov + self.entry_label[e] * labels
+                for l in range(labels):
+                    self.cov_row[l] += x * row[l]
+            for h in range(self.row_at[g], r + 1):
+                x = 0
+                for e in range(self.entry_at[h], self.entry_at[h + 1]):
+                    x += self.entry[e] * self.cov_row[self.entry_label[e]]
+                H[self.row[r] * self.k + self.row[h]] += x
+
+    cdef double support(self, const double* d) noexcept nogil:
+        cdef Py_ssize_t g, j, l, r, e, labels
+        cdef double total = 0, top
+        for j in range(self.k):
+            total += self.fixed[j] * d[j]
+        for g in range(self.groups.count):
+            labels = self.label_at[g + 1] - self.label_at[g]
+            if labels == 0:
+                continue
+            memset(self.mean, 0, labels * sizeof(double))
+            for r in range(self.row_at[g], self.row_at[g + 1]):
+                for e in range(self.entry_at[r], self.entry_at[r + 1]):
+                    self.mean[self.entry_label[e]] += self.entry[e] * d[self.row[r]]
+            top = self.mean[0]
+            for l in range(1, labels):
+                top = max(top, self.mean[l])
+            total += top * (self.groups.first[g + 1] - self.groups.first[g]) / self.n
+        return total
+
+    cdef double spread(self) noexcept nogil:
+        cdef Py_ssize_t g, s, l, at, count = 0
+        cdef double x, total = 0
+        for g in range(self.groups.count):
+            for s in range(64):
+                at = self.groups.first[g] + s * (self.groups.first[g + 1] - self.groups.first[g]) // 64
+                at = at if self.groups.pixel == NULL else self.groups.pixel[at]
+                for l in range(self.label_at[g] + 1, self.label_at[g + 1]):
+                    x = self.score(self.label[l], at) - self.score(self.label[l - 1], at)
+                    total += x * x
+                    count += 1
+        return (0.5 * total / count) ** 0.5 if count else 0
+
+    cdef void set_hardness(self, double hardness, Py_ssize_t every) noexcept nogil:
+        self.hardness, self.every, self.made = hardness, every, False
+
+    cdef double write_p(self, float* out32, double* out64, bint gradient) noexcept nogil:
+        if out32 != NULL:
+            return write_groups(self, self.f32, out32, gradient)
+        return write_groups(self, self.f64, out64, gradient)
+
+
+cdef double exponentiate(LabelSums s, Py_ssize_t g, const real* f, Py_ssize_t stride) noexcept nogil:
+    """E of group g for the biases made_for. Return the mean of the maxima that E leaves out, weighed by the group's size."""
+    cdef Py_ssize_t labels = s.label_at[g + 1] - s.label_at[g], size = s.groups.first[g + 1] - s.groups.first[g]
+    cdef Py_ssize_t all = size, start = 0, count, l, i, every = s.every
+    cdef double top[BLOCK]
+    cdef double bias, h = s.hardness, total = 0
+    cdef double* E
+    cdef const real* row
+    size = (size + every - 1) // every
+    while start < size and labels:
+        count = min(<Py_ssize_t>BLOCK, size - start)
+        for i in range(count):
+            top[i] = -HARD
+        for l in range(labels):
+            E = s.E + s.E_at[g] + l * padded(size) + start
+            bias = s.made_for[s.label_at[g] + l]
+            row = f + (s.label[s.label_at[g] + l] if s.groups.pixel == NULL else l) * stride + start * every
+            if every == 1:
+                for i in range(count):
+                    E[i] = h * row[i] + bias
+            else:
+                for i in range(count):
+                    E[i] = h * row[i * every] + bias
+            for i in range(count):
+                top[i] = E[i] if E[i] > top[i] else top[i]
+        for l in range(labels):
+            E = s.E + s.E_at[g] + l * padded(size) + start
+            for i in range(count):
+                E[i] = exp_within(max(E[i] - top[i], CLIP))
+            for i in range(count, BLOCK):
+                E[i] = l == 0
+        for i in range(count):
+            total += top[i]
+        start += BLOCK
+    return total * all / (size * s.n) if size else 0
+
+
+cdef double write_groups(LabelSums s, const real* f, real* out, bint gradient) noexcept nogil:
+    """See Dual.write_p."""
+    cdef Py_ssize_t g, l, i, at, start, count, size, labels
+    cdef double total[BLOCK]
+    cdef double p[BLOCK]
+    cdef double weight, scores = 0, scale = 1.0 / s.n if gradient else -1, least = NEGLIGIBLE if gradient else -1
+    cdef bint sharper = gradient and s.hardness != 1
+    cdef double* E
+    cdef const Py_ssize_t* pixel
+    for g in range(s.groups.count):
+        size, labels = s.groups.first[g + 1] - s.groups.first[g], s.label_at[g + 1] - s.label_at[g]
+        start = 0
+        while start < size:
+            count = min(<Py_ssize_t>BLOCK, size - start)
+            pixel = NULL if s.groups.pixel == NULL else s.groups.pixel + s.groups.first[g] + start
+            for i in range(BLOCK):
+                total[i] = 0
+            for l in range(labels):
+                E, weight = s.E + s.E_at[g] + l * padded(size) + start, s.w[s.label_at[g] + l]
+                for i in range(BLOCK):
+                    total[i] += weight * E[i]
+            for i in range(BLOCK):
+                total[i] = 1 / total[i]
+            for l in range(max(labels, 1)):
+                if labels == 0:
+                    at = s.only[g] * s.n
+                    for i in range(BLOCK):
+                        p[i] = 1
+                else:
+                    at = s.label[s.label_at[g] + l] * s.n
+                    E, weight = s.E + s.E_at[g] + l * padded(size) + start, s.w[s.label_at[g] + l]
+                    for i in range(BLOCK):
+                        p[i] = weight * E[i] * total[i]
+                        p[i] = p[i] if p[i] > least else 0
+                if pixel == NULL:
+                    at += start
+                    for i in range(count):
+                        out[at + i] = (out[at + i] if gradient else 0) - <real>(scale * p[i])
+                else:
+                    for i in range(count):
+                        out[at + pixel[i]] = (out[at + pixel[i]] if gradient else 0) - <real>(scale * p[i])
+                for i in range(count if sharper else 0):
+                    scores += p[i] * f[at + (i if pixel == NULL else pixel[i])]
+            start += BLOCK
+    return (s.hardness - 1) * scores / s.n

@@ -1,0 +1,3 @@
+from ._problem cimport Dual
+
+cdef void newton(Dual problem) noexcept nogil

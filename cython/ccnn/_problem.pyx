@@ -1,0 +1,309 @@
+"""The problem and its certificate.
+
+With scores f (L labels x n pixels) and q = softmax(f), the paper's problem (equation 6), per pixel, is
+
+    minimise    mean_i KL(p_i || q_i) + beta' xi
+    subject to  v_j(p) >= b_j - xi_j,   xi >= 0,   p_i a distribution on the labels allowed at pixel i
+    where       v_j(p) = (1/n) sum_il a_jil p_i(l)
+
+and its dual (equation 4; the price beta bounds lam, supplement II) is
+
+    maximise    D(lam) = lam' b - mean_i log sum_l exp(f_li + sum_j lam_j a_jil) + mean_i log Z_i
+    subject to  0 <= lam <= beta
+
+with gradient b - v(p), Hessian -(covariance of the rows under p), and p_i(l) proportional to
+exp(f_li + sum_j lam_j a_jil). For this p the duality gap needs only the values of the rows:
+
+    primal(p) - D(lam) = sum_j  (beta_j - lam_j) * (b_j - v_j)    where the row is violated
+                                lam_j * (v_j - b_j)               where it holds
+
+so every pass over the pixels certifies its own point. All sums are float64.
+
+Rows come in any unit: the maximisers see them divided by their range at a pixel, and lam multiplied by it.
+"""
+import numpy as np
+
+from cpython.exc cimport PyErr_CheckSignals
+from libc.math cimport fabs, frexp, ldexp, sqrt
+from libc.string cimport memset
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
+
+from ._constants cimport HARD
+from ._memory cimport Memory, reals, release
+from ._softmax cimport check_and_softmax
+
+cdef extern from *:
+    """
+    #define FEASIBLE 1e-9       /* a hard row holds if it is violated by at most this part of its range, */
+    #define ROUNDING 1e-12      /* or by this part of its entries: what rounding may change */
+    #define CONTRADICTION 1e-10 /* a bound beyond reach by this part of the entries proves a contradiction */
+    #define LARGEST_SCORE 1e60  /* hardness * f: larger scores come from a net that has diverged */
+    #define POLL 100            /* milliseconds between two checks for ^C */
+    """
+    const double FEASIBLE, ROUNDING, CONTRADICTION, LARGEST_SCORE
+    const long long POLL
+
+FLOAT = np.dtype(np.float32)
+
+
+cdef class Dual:
+    """D, its gradient and its Hessian at lam come from `measure`; the maximisers know nothing else.
+
+    A kind of rows is a subclass. It defines prepare, evaluate, support, spread, set_hardness and write_p.
+    """
+
+    def __cinit__(self, constraints, f, diff, double hardness, double tol):
+        cdef const double[::1] b = constraints.b, beta = constraints.beta
+        cdef Py_ssize_t j, k = b.shape[0]
+        cdef const float[:, ::1] f32
+        cdef const double[:, ::1] f64
+        cdef float[:, ::1] diff32
+        cdef double[:, ::1] diff64
+        cdef Memory* m = &self.memory
+        self.k, self.L, self.n, self.hardness, self.tol, self.scores = k, f.shape[0], f.shape[1], hardness, tol, f
+        if f.dtype == FLOAT:
+            f32, diff32 = f, diff
+            self.f32, self.diff32 = &f32[0, 0], NULL if diff is None else &diff32[0, 0]
+        else:
+            f64, diff64 = f, diff
+            self.f64, self.diff64 = &f64[0, 0], NULL if diff is None else &diff64[0, 0]
+        self.mask = np.ones(self.L, bool) if constraints.allowed is None else constraints.allowed
+        self.per_pixel = self.mask.ndim == 2
+        cdef const uint8_t[::1] allowed = self.mask.reshape(-1).view(np.uint8)
+        self.allowed = &allowed[0]
+        self.b, self.beta, self.unit, self.tolerance = reals(m, k), reals(m, k), reals(m, k), reals(m, k)
+        self.low, self.high, self.magnitude, self.energy = reals(m, k), reals(m, k), reals(m, k), reals(m, k)
+        self.lam, self.v, self.g, self.x, self.spare_v = reals(m, k), reals(m, k), reals(m, k), reals(m, k), reals(m, k)
+        self.ray, self.mark = reals(m, k), reals(m, k)
+        if m.failed:
+            raise MemoryError(f"the solver needs {m.failed} bytes more")
+        for j in range(k):
+            self.b[j], self.beta[j] = b[j], min(beta[j], HARD)
+        self.stop = &self.own_stop
+        self.polls = True
+
+    def __dealloc__(self):
+        release(&self.memory)
+
+    # ---- what a kind of rows defines --------------------------------------------------------------
+
+    cdef bint prepare(self) noexcept nogil:
+        """Allocate, arrange the scores; fill low, high and magnitude. False if there is no memory."""
+        return False
+
+    cdef double evaluate(self, const double* lam, double* v, double* H) noexcept nogil:
+        """Return -mean_i log sum_l exp(f_li + sum_j lam_j a_jil) over pixels with a choice of labels, less
+        what the others add to lam'v; fill v and, if it is not NULL, H: the covariance of the rows."""
+        return 0
+
+    cdef double support(self, const double* d) noexcept nogil:
+        """mean_i max_l sum_j d_j a_jil: the largest value that d'v(p) can have."""
+        return 0
+
+    cdef double spread(self) noexcept nogil:
+        """How far apart the labels' scores are, at a sample of pixels."""
+        return 0
+
+    cdef void set_hardness(self, double hardness, Py_ssize_t every) noexcept nogil:
+        """Go on with another hardness, on all pixels or on one of `every` pixels."""
+
+    cdef double write_p(self, float* out32, double* out64, bint gradient) noexcept nogil:
+        """Write p of the last point measured into zeros, L x n, one of the two arrays. Or, if `gradient`, subtract
+        p / n from the array and return (hardness - 1) mean_i sum_l p_i(l) f_li."""
+        return 0
+
+    # ---- rows in a unit of their own --------------------------------------------------------------
+
+    cdef void normalise(self) noexcept nogil:
+        """Divide every row by its range at a pixel (root mean square), rounded to a power of 2 so that no digit changes.
+
+        A row with the same value for every p is decided here. If it is soft, its dual is 0 or beta. If it is hard,
+        it contradicts by itself or holds; a price of 0 then takes it out of the problem.
+        """
+        cdef Py_ssize_t j
+        cdef double size
+        cdef bint constant
+        cdef int exponent
+        for j in range(self.k):
+            size = self.high[j] - self.low[j]
+            constant = size <= ROUNDING * self.magnitude[j]
+            if self.beta[j] == HARD and self.b[j] - self.high[j] > CONTRADICTION * self.magnitude[j]:
+                if not self.infeasible:
+                    self.ray[j] = 1
+                self.infeasible = True
+            elif constant and self.beta[j] == HARD:
+                self.beta[j] = 0
+            size = self.magnitude[j] if constant else sqrt(self.energy[j])
+            exponent = 0
+            if size > 0:
+                frexp(size * 1.414, &exponent)                  # 2^(exponent - 1) is within sqrt(2) of size
+                exponent = 1 - min(max(exponent, -300), 300)
+            self.unit[j] = ldexp(1.0, exponent)
+            self.rescaled |= exponent != 0
+            self.b[j] *= self.unit[j]
+            self.low[j] *= self.unit[j]
+            self.high[j] *= self.unit[j]
+            self.magnitude[j] *= self.unit[j]
+            self.ray[j] /= self.unit[j]
+            if self.beta[j] < HARD:
+                self.beta[j] = min(self.beta[j] / self.unit[j], 0.1 * HARD)
+                if constant and self.b[j] > self.high[j]:
+                    self.lam[j] = self.beta[j]
+            self.tolerance[j] = max(FEASIBLE * (self.high[j] - self.low[j]), ROUNDING * self.magnitude[j])
+
+    cdef double measure(self, const double* lam, double* v, double* H) noexcept nogil:
+        """Return D(lam) without its constant; fill v and, if it is not NULL, H."""
+        cdef Py_ssize_t j, h, k = self.k
+        cdef double value
+        for j in range(k):
+            self.x[j] = lam[j] * self.unit[j]
+        value = self.evaluate(self.x, v, H if k else NULL)
+        for j in range(k):
+            v[j] *= self.unit[j]
+            value += lam[j] * self.b[j]
+        if H != NULL and self.rescaled:
+            for j in range(k):
+                for h in range(k):
+                    H[j * k + h] *= self.unit[j] * self.unit[h]
+        self.measured = lam
+        self.passes += 1
+        return value
+
+    cdef object in_callers_units(self, const double* x):
+        """A copy of x, a vector like lam, for the caller's rows."""
+        cdef Py_ssize_t j
+        return np.array([x[j] * self.unit[j] for j in range(self.k)])
+
+    cdef double callers_residual(self) noexcept nogil:
+        """max_j |lam - clip(lam + b - v, 0, beta)| for the caller's rows."""
+        cdef Py_ssize_t j
+        cdef double lam, target, largest = 0
+        for j in range(self.k):
+            lam = self.lam[j] * self.unit[j]
+            target = max(lam + (self.b[j] - self.v[j]) / self.unit[j], 0)
+            if self.beta[j] < HARD:
+                target = min(target, self.beta[j] * self.unit[j])
+            largest = max(largest, fabs(lam - target))
+        return largest
+
+    # ---- the certificate --------------------------------------------------------------------------
+
+    cdef void start(self, double* H) noexcept nogil:
+        self.value = self.measure(self.lam, self.v, H)
+        self.certify()
+
+    cdef void certify(self) noexcept nogil:
+        """At a new lam: gradient, duality gap and residual (see the module's docstring)."""
+        cdef Py_ssize_t j
+        cdef double short, target
+        self.gap = self.residual = 0
+        for j in range(self.k):
+            short = self.b[j] - self.v[j]
+            if self.beta[j] < HARD:
+                self.g[j] = short
+                self.gap += (self.beta[j] - self.lam[j]) * short if short > 0 else -self.lam[j] * short
+            else:
+                # aim inside, so that the returned p obeys the row; but never at a cost that tol would notice
+                self.g[j] = short + min(0.5 * self.tolerance[j], 0.2 * self.tol / (self.k * max(self.lam[j], 1e-9)))
+                self.gap += self.lam[j] * fabs(short)
+            target = self.lam[j] + short
+            target = 0 if target < 0 else self.beta[j] if target > self.beta[j] else target
+            self.residual = max(self.residual, fabs(self.lam[j] - target))
+
+    cdef bint is_optimal(self) noexcept nogil:
+        return self.gap <= self.tol and self.is_feasible()
+
+    cdef bint is_feasible(self) noexcept nogil:
+        """Do the hard rows hold? Soft rows always do, at their price."""
+        cdef Py_ssize_t j
+        for j in range(self.k):
+            if self.beta[j] == HARD and self.b[j] - self.v[j] > self.tolerance[j]:
+                return False
+        return not self.infeasible
+
+    cdef bint is_infeasible(self) noexcept nogil:
+        """Do the hard rows contradict each other? Then lam grows without bound.
+
+        Its direction d since the last check proves it, if d'b is larger than d'v(p) can be for any p.
+        """
+        cdef Py_ssize_t j
+        cdef double top = 0, claim = 0, rounding = 0
+        for j in range(self.k):
+            self.ray[j] = max(self.lam[j] - self.mark[j], 0) if self.beta[j] == HARD else 0
+            self.mark[j] = self.lam[j]
+            top = max(top, self.ray[j])
+        if top == 0:
+            return False
+        for j in range(self.k):
+            self.ray[j] /= top
+            self.x[j] = self.ray[j] * self.unit[j]
+            claim += self.ray[j] * self.b[j]
+            rounding += CONTRADICTION * self.ray[j] * (fabs(self.b[j]) + self.magnitude[j])
+        self.infeasible = claim > self.support(self.x) + rounding
+        return self.infeasible
+
+    # ---- the end ----------------------------------------------------------------------------------
+
+    cdef void finish(self) noexcept nogil:
+        """lam is final: from here on `write_p` has its p, even if the scores change."""
+        if self.measured != self.lam:                       # the last step was not taken
+            self.measure(self.lam, self.spare_v, NULL)
+            self.passes -= 1
+
+    cdef double dual_value(self) noexcept nogil:
+        """D(lam) without mean_i log Z_i."""
+        return self.value - self.known
+
+    cdef bint check_scores(self) noexcept nogil:
+        """Are the scores finite, and not too large? From here on diff, if there is one, is softmax(f) / n.
+
+        If they are not, diff is 0.
+        """
+        cdef double limit = LARGEST_SCORE / self.hardness
+        if self.f32 != NULL:
+            self.accepted = check_and_softmax(self.f32, self.L, self.n, limit, self.diff32, &self.log_partition)
+        else:
+            self.accepted = check_and_softmax(self.f64, self.L, self.n, limit, self.diff64, &self.log_partition)
+        if not self.accepted:
+            self.clear_diff()
+        return self.accepted
+
+    cdef void clear_diff(self) noexcept nogil:
+        if self.diff32 != NULL:
+            memset(self.diff32, 0, self.L * self.n * sizeof(float))
+        if self.diff64 != NULL:
+            memset(self.diff64, 0, self.L * self.n * sizeof(double))
+
+    cdef double loss(self) noexcept nogil:
+        """mean_i KL(p_i || softmax(f_i)); from here on diff is its gradient (softmax(f) - p) / n.
+
+        As log p_i(l) = hardness * f_li + sum_j lam_j a_jil - log Z_i, no logarithm of p is needed: the loss is
+        D(lam) - lam' (b - v) + (hardness - 1) mean_i sum_l p_i(l) f_li + mean_i log sum_l exp(f_li), with D as
+        `dual_value` returns it.
+        """
+        cdef Py_ssize_t j
+        cdef double loss = self.dual_value() + self.write_p(self.diff32, self.diff64, True) + self.log_partition
+        for j in range(self.k):
+            loss -= self.lam[j] * (self.b[j] - self.v[j])
+        return max(loss, 0)
+
+    cdef bint interrupted(self) noexcept nogil:
+        """Should the solver give up? ^C or another signal said so, here or in another problem of the batch."""
+        cdef timespec time
+        cdef long long now
+        if self.stop[0] or not self.polls:
+            return self.stop[0]
+        clock_gettime(CLOCK_MONOTONIC, &time)
+        now = <long long>time.tv_sec * 1000 + time.tv_nsec // 1000000
+        if self.polled == 0:
+            self.polled = now
+        if now - self.polled < POLL:
+            return False
+        self.polled = now
+        with gil:
+            try:
+                PyErr_CheckSignals()
+            except BaseException as error:
+                self.error = error
+                self.stop[0] = 1
+        return self.stop[0]
