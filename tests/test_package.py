@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-SOLVER_TESTS = ("test_constraints.py", "test_dual*.py", "test_supplement.py")       # they need no Caffe
+# They need NumPy, SciPy, pytest and hypothesis only.
+SOLVER_TESTS = ["conftest.py", "oracles.py", "problems.py", "test_batch.py", "test_constraints.py", "test_dual.py",
+                "test_exponential.py", "test_grouping.py", "test_processor.py"]
 
 
 def sources(folder):
@@ -90,11 +92,14 @@ def test_clean_environment(tmp_path, version):
 
     tests = tmp_path / "tests"
     tests.mkdir()
-    for pattern in "conftest.py", "oracles.py", *SOLVER_TESTS:
-        for path in (ROOT / "tests").glob(pattern):
-            shutil.copy(path, tests)
+    for name in SOLVER_TESTS:
+        shutil.copy(ROOT / "tests" / name, tests)
     numpys = ["numpy>=2"] if version >= "3.13" else ["numpy>=2", "numpy==1.26.*"]        # 1.26 ends at Python 3.12
     for numpy in numpys:
         run(python, "-m", "pip", "install", "--only-binary", ":all:", numpy, "scipy")
         said = run(python, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", ".", cwd=tests)
         print(version, numpy, said.splitlines()[-1])
+
+
+def test_citation_names_this_version():
+    assert re.search(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(), re.M)[1] == ccnn_version()
