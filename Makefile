@@ -7,10 +7,11 @@ PYTHON  := .caffe/bin/python
 SUFFIX  := $(if $(CAFFE_PYTHON),$(shell $(CAFFE_PYTHON) -c "from sysconfig import *; print(get_config_var('EXT_SUFFIX'))" \
              2> /dev/null),.cpython-39-x86_64-linux-gnu.so)
 DUAL    := ccnn/dual$(SUFFIX)
+SOURCES := $(shell find cython -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
 export CAFFE_PYTHON CAFFE
 
-.PHONY: all test demo bench clean help FORCE
+.PHONY: all test lint test-package demo bench clean help FORCE
 
 all: $(DUAL)  ## Caffe in .caffe/ and the compiled solver; what you get without a target
 	@echo "make: everything is up to date; type: source .caffe/activate"
@@ -19,11 +20,21 @@ all: $(DUAL)  ## Caffe in .caffe/ and the compiled solver; what you get without 
 $(RUNTIME): FORCE
 	@tools/get_caffe.sh
 
-$(DUAL): $(RUNTIME) setup.py $(wildcard cython/*.pyx cython/*.pxd cython/*.h)
-	$(PYTHON) setup.py -q build_ext --inplace --force
+# The solver has several modules: one of them, touched last, stands for all. Changed sources are compiled alone, and all
+# of them if the compiler's flags or Python may have changed.
+$(DUAL): $(RUNTIME) setup.py $(SOURCES)
+	$(PYTHON) setup.py -q build_ext --inplace --parallel $$(nproc) $(if $(filter-out $(SOURCES),$?),--force)
+	@touch $@
 
-test: $(DUAL)  ## every test; needs no GPU and no dataset
+test: $(DUAL) lint  ## lint, and every test; needs no GPU and no dataset
 	OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest -q -n 2 --dist loadfile
+
+lint: $(RUNTIME)  ## ruff, and the types of ccnn/
+	$(PYTHON) -m ruff check
+	$(PYTHON) -m mypy
+
+test-package: $(RUNTIME)  ## build and install the package for every Python of this machine; test the solver there
+	$(PYTHON) -m pytest -q -n 2 -m every_python
 
 demo: $(DUAL)  ## train and compare on drawn images: output/demo/index.html
 	$(PYTHON) demo/demo.py
@@ -33,8 +44,9 @@ bench: $(DUAL)  ## time the solver, the training and the inference
 	$(PYTHON) bench/bench_training.py
 	$(PYTHON) bench/bench_inference.py
 
-clean:  ## remove the compiled solver and the demo; .caffe/, data/ and snapshots/ stay
-	rm -rf build cython/*.c ccnn/*.so output/demo .pytest_cache .hypothesis .ruff_cache
+clean:  ## remove what was compiled and cached, and the demo; .caffe/, data/ and snapshots/ stay
+	rm -rf build *.egg-info ccnn/*.so output/demo .pytest_cache .hypothesis .ruff_cache .mypy_cache
+	find cython -name '*.c' -delete
 
 help:  ## this list
-	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' Makefile | expand -t 19

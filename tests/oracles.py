@@ -10,6 +10,7 @@ A Problem holds M as one sparse matrix, k x (L n), column l n + i, whatever form
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 from scipy import optimize, sparse
 from scipy.special import logsumexp, xlogy
 
@@ -109,7 +110,7 @@ def lbfgsb(problem):
 
 def clarabel(problem):
     """An interior-point method that never sees our dual. Returns value, p, lam (its own multipliers)."""
-    import cvxpy as cp
+    cp = pytest.importorskip("cvxpy")
     at = problem.allowed.ravel()
     pixel = np.tile(np.arange(problem.n), problem.L)[at]
     sums = sparse.csr_matrix((np.ones(at.sum()), (pixel, np.arange(at.sum()))))

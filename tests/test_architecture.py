@@ -1,0 +1,254 @@
+"""The rooms and the one direction of dependency between them (docs/architecture.md).
+
+Every check is a function of a folder that returns what is wrong in it, one line per finding. The repository must give
+none; a small folder with one fault must give that fault.
+"""
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+LIBRARY = ["cython", "ccnn", "layers", "prototxt", "solvers"]       # each may use those before it
+PROGRAMS = ["tools", "studio", "bench", "study", "demo", "examples"]        # each may use the library and itself
+ROOMS = [*LIBRARY, *PROGRAMS, "tests"]
+MAY_USE = {**{room: LIBRARY[:k + 1] for k, room in enumerate(LIBRARY)},
+           **{room: [*LIBRARY, room] for room in PROGRAMS}, "tests": ROOMS}
+
+TEXT = {"", ".py", ".pyi", ".pyx", ".pxd", ".h", ".sh", ".md", ".toml", ".txt", ".in", ".cff", ".yaml", ".json",
+        ".prototxt", ".html", ".js", ".css"}
+NOT_OURS = {"data", "snapshots", "output", "build", "dist", "ccnn.egg-info", "__pycache__"}      # ignored by git
+
+# Names that modules had before they moved into the package. CHANGELOG.md says what became of them.
+OLD_NAMES = re.compile(
+    r"^\s*(import|from) (cli|images|constraints|dual)\b|\bcython/setup\.py\b"
+    r"|\btools/(study|demo|draw_demo|demo_page|cli|bench_\w+)\b|\blayers/(constraints|images|dual)\b", re.M)
+MACHINE = re.compile(r"(?<![\w.*})])/(work|root|home|Users)/\w")
+REGISTRY = re.compile(r"\bpypi[.]org|\bpythonhosted[.]org|\b(deb|archive|snapshot)[.]debian[.]org|\banaconda[.]org")
+
+
+def python_files(root):
+    """(room, path, syntax tree) of every Python file of every room."""
+    for room in ROOMS:
+        for path in sorted((root / room).rglob("*.py")):
+            yield room, path, ast.parse(path.read_text())
+
+
+def text_files(root):
+    """(path, text) of every file of the repository that people read."""
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if name == ".ci" or not (name[0] == "." or name in NOT_OURS))
+        for path in (Path(folder, name) for name in sorted(names)):
+            if path.suffix in TEXT and path.name != Path(__file__).name:        # the faults below are meant
+                yield path, path.read_text()
+
+
+def imported(node):
+    """The names of the modules that one statement imports; a relative import is one of its own room."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and not node.level:
+        return [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return []
+
+
+def owners(root):
+    """The room of every module that is imported by its bare name, because its folder is on the path."""
+    rooms = {path.stem: room for room in ROOMS if room not in ("cython", "ccnn") for path in (root / room).glob("*.py")}
+    return {**rooms, **{room: room for room in ROOMS if room != "cython"}}     # `import cython` is Cython's own module
+
+
+def wrong_arrows(root):
+    """Imports against the direction of dependency."""
+    room_of = owners(root)
+    for room, path, tree in python_files(root):
+        for node in ast.walk(tree):
+            for name in imported(node):
+                other = room_of.get(name.split(".")[0])
+                if other and other not in MAY_USE[room]:
+                    yield f"{path.relative_to(root)}:{node.lineno}: {room} imports {name} of {other}"
+    compiled = {path.stem for path in (root / "cython").rglob("*.p[yx][xd]")}
+    for path in (root / "cython").rglob("*.p[yx][xd]"):
+        for name in re.findall(r"^\s*(?:from|import|cimport)\s+([.\w]+)", path.read_text(), re.M):
+            ours = re.match(r"(?:ccnn)?\.(\w+)", name)
+            if (ours and ours[1] not in compiled) or room_of.get(name.split(".")[0], "ccnn") != "ccnn":
+                yield f"{path.relative_to(root)}: the solver imports {name}"
+
+
+def tools_of_tools(root):
+    """Tools that import a tool. They share tools/_activate.py alone."""
+    tools = {path.stem for path in (root / "tools").glob("*.py")} - {"_activate"}
+    for room, path, tree in python_files(root):
+        if room == "tools":
+            for node in ast.walk(tree):
+                for name in imported(node):
+                    if name.removeprefix("tools.").split(".")[0] in tools:
+                        yield f"{path.relative_to(root)}:{node.lineno}: imports the tool {name}"
+
+
+def path_edits(root):
+    """Code that changes sys.path. Reading it is fine."""
+    def is_path(node):
+        return isinstance(node, ast.Attribute) and node.attr == "path" and getattr(node.value, "id", None) == "sys"
+
+    def edits(node):
+        if isinstance(node, ast.Call):              # sys.path.insert(...)
+            return isinstance(node.func, ast.Attribute) and is_path(node.func.value)
+        if isinstance(node, ast.Subscript):         # sys.path[:0] = ..., del sys.path[0]
+            return is_path(node.value) and not isinstance(node.ctx, ast.Load)
+        if isinstance(node, ast.ImportFrom):
+            return node.module == "sys" and "path" in [alias.name for alias in node.names]
+        if isinstance(node, ast.Attribute):         # sys.path = ..., sys.path += ...
+            return node.attr in ("addsitedir", "syspath_prepend") or \
+                (is_path(node) and not isinstance(node.ctx, ast.Load))
+        return False
+
+    for _, path, tree in python_files(root):
+        for node in ast.walk(tree):
+            if edits(node):
+                yield f"{path.relative_to(root)}:{node.lineno}: edits sys.path"
+
+
+def eager_imports(root):
+    """Imports of Caffe or PyTorch in ccnn/ that run when the module is imported."""
+    def at_import(node):
+        for child in ast.iter_child_nodes(node):
+            if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+                yield child
+                yield from at_import(child)
+
+    for room, path, tree in python_files(root):
+        if room == "ccnn":
+            for node in at_import(tree):
+                for name in imported(node):
+                    if name.split(".")[0] in ("caffe", "torch"):
+                        yield f"{path.relative_to(root)}:{node.lineno}: imports {name} outside a function"
+
+
+def old_names(root):
+    """Mentions of modules and commands by the names they had once."""
+    for path, text in text_files(root):
+        if path.name != "CHANGELOG.md":
+            yield from (f"{path.relative_to(root)}: {found[0].strip()}" for found in OLD_NAMES.finditer(text))
+
+
+def private_places(root):
+    """Paths of somebody's machine, and hosts of package registries: users choose theirs in pip's and apt's settings."""
+    for path, text in text_files(root):
+        for pattern in MACHINE, REGISTRY:
+            yield from (f"{path.relative_to(root)}: {found[0]}" for found in pattern.finditer(text))
+
+
+def missing_files(root):
+    """Files that a page, a program or the Makefile mentions by their room, and that are not there."""
+    rooms = "|".join([*ROOMS, "docs", "models"])
+    mention = re.compile(rf"(?<![\w./$}}*-])({rooms})/[\w/.-]*\w\.(pyx|pxd|py|sh|md|prototxt)\b")
+    for path, text in text_files(root):
+        if path.parent.name != "tests" and path.name != "CHANGELOG.md":
+            for found in mention.finditer(text):
+                if not (root / found[0]).exists() and not re.search("[A-Z]{2}", found[0]):      # NAME stands for many
+                    yield f"{path.relative_to(root)}: mentions {found[0]}"
+
+
+def unnamed_modules(root):
+    """Modules of ccnn/ that docs/architecture.md does not name in its table, and names without a module."""
+    named = set(re.findall(r"^\| `(\w+\.py)` \|", (root / "docs/architecture.md").read_text(), re.M))
+    there = {path.name for path in (root / "ccnn").glob("*.py")} - {"__init__.py"}
+    yield from (f"docs/architecture.md: does not name ccnn/{name}" for name in sorted(there - named))
+    yield from (f"docs/architecture.md: names {name}, which is not in ccnn/" for name in sorted(named - there))
+
+
+CHECKS = [wrong_arrows, tools_of_tools, path_edits, eager_imports, old_names, private_places, missing_files,
+          unnamed_modules]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_repository(check):
+    found = sorted(set(check(ROOT)))
+    assert not found, "\n".join(found)
+
+
+FAULTS = [
+    (wrong_arrows, "ccnn/a.py", "def f():\n    import voc_data"),
+    (wrong_arrows, "ccnn/a.py", "from infer import main"),
+    (wrong_arrows, "layers/a.py", "import prototxt.make_nets"),
+    (wrong_arrows, "study/a.py", "import infer"),
+    (wrong_arrows, "cython/a.pyx", "from ccnn.images import read_image"),
+    (wrong_arrows, "cython/a.pyx", "    import infer"),
+    (tools_of_tools, "tools/a.py", "from infer import main"),
+    (tools_of_tools, "tools/a.py", "def f():\n    from tools import infer"),
+    (path_edits, "tools/a.py", "import sys\nsys.path.insert(0, '.')"),
+    (path_edits, "tests/a.py", "import sys\nsys.path[:0] = ['.']"),
+    (path_edits, "tests/a.py", "import sys\nsys.path += ['.']"),
+    (path_edits, "tests/a.py", "import sys\nsys.path = []"),
+    (path_edits, "tests/a.py", "import sys\ndel sys.path[0]"),
+    (path_edits, "tests/a.py", "from sys import path"),
+    (path_edits, "tests/a.py", "def test(monkeypatch):\n    monkeypatch.syspath_prepend('.')"),
+    (eager_imports, "ccnn/a.py", "import caffe"),
+    (eager_imports, "ccnn/a.py", "try:\n    from torch import nn\nexcept ImportError:\n    pass"),
+    (eager_imports, "ccnn/a.py", "class A:\n    import caffe.proto"),
+    (old_names, "README.md", "import dual"),
+    (old_names, "docs/a.md", "    from constraints import tag_constraints"),
+    (old_names, "Makefile", "run tools/bench_solver.py"),
+    (private_places, "tools/a.sh", "cd /home/somebody"),
+    (private_places, "a.md", "https://pypi.org/simple"),
+    (missing_files, "README.md", "see tools/nothing.py"),
+    (unnamed_modules, "ccnn/a.py", ""),
+    (unnamed_modules, "docs/architecture.md", "| `images.py` |\n| `gone.py` |"),
+]
+
+
+@pytest.mark.parametrize("check, name, text", FAULTS, ids=[f"{check.__name__}-{name}" for check, name, _ in FAULTS])
+def test_each_check_finds_its_fault(tmp_path, check, name, text):
+    sound = {
+        "ccnn/images.py": "import sys\n\ndef f():\n    import caffe\n    return sys.path\n",
+        "cython/dual.pyx": "import numpy",
+        "layers/voc_data.py": "import caffe\nimport ccnn",
+        "prototxt/make_nets.py": "from ccnn import images",
+        "tools/_activate.py": "",
+        "tools/infer.py": "import _activate\nimport ccnn.images",
+        "docs/architecture.md": "| `images.py` | for tools/infer.py |",
+    }
+    for path, content in {**sound, name: text}.items():
+        tmp_path.joinpath(path).parent.mkdir(parents=True, exist_ok=True)
+        tmp_path.joinpath(path).write_text(content)
+    assert list(check(tmp_path))
+    tmp_path.joinpath(name).write_text(sound.get(name, ""))
+    if name not in sound:
+        tmp_path.joinpath(name).unlink()
+    assert not list(check(tmp_path))
+
+
+def run_without(missing, code):
+    """Run code in a Python that cannot import the packages in `missing`; return what it printed."""
+    blocked = f"import sys; sys.modules.update(dict.fromkeys({sorted(missing)}))\n"
+    done = subprocess.run([sys.executable, "-c", blocked + code], cwd="/", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+HEAVY = {"caffe", "google", "torch", "dask", "distributed", "mpi4py", "onnx", "onnxruntime", "pydensecrf", "skimage",
+         "sklearn", "cvxpy", "starlette", "uvicorn"}
+
+
+def test_every_module_imports_without_heavy_packages():
+    code = """
+import importlib, pkgutil, ccnn
+names = [module.name for module in pkgutil.iter_modules(ccnn.__path__)]
+for name in names:
+    importlib.import_module("ccnn." + name)
+print(*names)
+"""
+    said = run_without(HEAVY, code).split()
+    assert {path.stem for path in (ROOT / "ccnn").glob("*.py")} - {"__init__"} <= set(said)
+    with pytest.raises(AssertionError, match="import of caffe halted"):
+        run_without(HEAVY, "import caffe")
+
+
+def test_import_ccnn_needs_numpy_and_scipy_only():
+    run_without(HEAVY | {"PIL", "tqdm", "matplotlib"}, "import ccnn; ccnn.maximize, ccnn.tag_constraints")
