@@ -99,10 +99,10 @@ class DataSet:
     # What they say. needs : set of "tags", "boxes", "mask", as ccnn.supervision.Blob.needs
 
     def needs_mask(self, id, needs):
-        return "tags" in needs and self.tags_from == "masks" or "mask" in needs and id in self.labelled
+        return ("tags" in needs and self.tags_from == "masks") or ("mask" in needs and id in self.labelled)
 
     def needs_boxes(self, needs):
-        return "boxes" in needs or "tags" in needs and self.tags_from == "annotations"
+        return "boxes" in needs or ("tags" in needs and self.tags_from == "annotations")
 
     def check_masks(self, needs):
         """UserError unless every mask is there that will be read."""

@@ -17,7 +17,7 @@ def read_tags(path, classes):
     table = {}
     for number, row in enumerate(_read_rows(path), 1):
         where = f"{path}, line {number}"
-        if not any(row) or number == 1 and row[:2] == ["image", "tags"]:
+        if not any(row) or (number == 1 and row[:2] == ["image", "tags"]):
             continue
         if not 2 <= len(row) <= 3 or not row[0]:
             raise UserError(f"{where}: expected image,tags or image,tags,large with ; between tags; got {row!r}")

@@ -160,7 +160,7 @@ class Training:
             return False
         status = self._process.wait()
         self.stopped = self._stops == 1 and status in (0, -signal.SIGINT, -signal.SIGKILL)
-        if self._complaint or status and not self.stopped:
+        if self._complaint or (status and not self.stopped):
             raise UserError(self._why(status))
         return True
 

@@ -10,7 +10,7 @@ import os
 import tempfile
 
 os.environ.setdefault("GLOG_minloglevel", "2")        # errors only; read when Caffe is loaded
-import caffe  # noqa: E402
+import caffe
 import numpy as np
 
 NET = """

@@ -91,7 +91,7 @@ def missing(run):
     kinds = ["", *["ilp"] * experiment.ilp, *(presets if run.seed <= experiment.crf_seeds else [])]
     used = done.get("crf", {})
     return [kind for kind in kinds if kind not in done["iou"]
-            or kind in presets and used.get(kind) != presets[kind]._asdict()]
+            or (kind in presets and used.get(kind) != presets[kind]._asdict())]
 
 
 def sources(run):

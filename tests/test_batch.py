@@ -2,11 +2,12 @@
 import os
 import pickle
 
-import ccnn
 import numpy as np
 import pytest
-from ccnn import Constraints, tag_constraints
 from problems import KINDS, flags, run
+
+import ccnn
+from ccnn import Constraints, tag_constraints
 
 
 def images(kind, count=7):

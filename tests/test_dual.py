@@ -5,17 +5,18 @@ import sys
 import threading
 import time
 
-import ccnn
 import numpy as np
 import oracles
 import pytest
-from ccnn import Constraints, box_constraints, mask_constraints, size_constraints, tag_constraints
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import Problem, distance
 from problems import KINDS, flags, priced, random_rows, run, tags
 from scipy import optimize, sparse
 from scipy.special import softmax
+
+import ccnn
+from ccnn import Constraints, box_constraints, mask_constraints, size_constraints, tag_constraints
 
 METHODS = ["newton", "pga"]
 PASSES = {"newton": 300, "pga": 20000}          # the documented bounds on the work

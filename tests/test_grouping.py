@@ -1,9 +1,10 @@
 """Pixels are grouped exactly as their columns are equal."""
 import numpy as np
 import pytest
-from ccnn._grouping import groups_of_pixels
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from ccnn._grouping import groups_of_pixels
 
 
 def same_partition(found, allowed, regions):

@@ -123,8 +123,8 @@ def test_weights_decay_and_biases_learn_twice_as_fast():
     for path in (ROOT / "prototxt").glob("*.prototxt"):
         for l in read("prototxt", path.stem).layer:
             if l.type == "Convolution":
-                frozen = path.stem == "finetune_size" and l.name.startswith("conv") and l.name < "conv5" or \
-                    l.name == "fc8_image" and path.stem in ("head_em_adapt", "head_mil_fcn")
+                frozen = (path.stem == "finetune_size" and l.name.startswith("conv") and l.name < "conv5") or \
+                    (l.name == "fc8_image" and path.stem in ("head_em_adapt", "head_mil_fcn"))
                 rates = [(0, 0), (0, 0)] if frozen else [(1, 1), (2, 0)]
                 assert [(p.lr_mult, p.decay_mult) for p in l.param] == rates, (path, l.name)
 
