@@ -30,7 +30,7 @@ class Constraints:
     matrix   (k, L*n) sparse or None: coefficients of p[l, i] in column l*n + i, added to the above
     """
 
-    __slots__ = ("A", "allowed", "b", "beta", "matrix", "regions")
+    __slots__ = ("A", "b", "beta", "allowed", "regions", "matrix")      # in the order of _set
 
     def __init__(self, A, b, beta, allowed=None, regions=None):
         A = _frozen(A, float)
