@@ -119,8 +119,8 @@ def combinations(values: dict[str, Sequence[float]]) -> list[Preset]:
 
 def neighbours(preset: Preset) -> list[Preset]:
     """The presets at most one step away in every parameter."""
-    return combinations({field: [value for value in (getattr(preset, field) + k * step for k in (-1, 0, 1)) if value > 0]
-                 for field, step in STEPS.items()})
+    around = {field: [getattr(preset, field) + k * step for k in (-1, 0, 1)] for field, step in STEPS.items()}
+    return combinations({field: [value for value in values if value > 0] for field, values in around.items()})
 
 
 def score_one(preset: Optional[Preset], source: Path, photograph: Path, mask: Path, labels: int) -> tuple:

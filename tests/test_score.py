@@ -259,7 +259,7 @@ def test_server_archive(voc, name):
             assert (np.asarray(mask) == read_mask(voc.parent / "a" / Path(member.name).name)).all()
 
 
-def test_server_archive_is_whole_or_not_there(voc, capsys):
+def test_server_archive_is_whole_or_not_there(voc, caplog):
     path = voc.parent / "results.tar"
     run(voc, voc.parent / "a", "--split", "test", "--server", path)
     before = path.read_bytes()
@@ -267,7 +267,7 @@ def test_server_archive_is_whole_or_not_there(voc, capsys):
     with pytest.raises(UserError, match=r"000003.png: is 5 x 5, need 30 x 22 as .*000003.jpg"):
         run(voc, voc.parent / "a", "--split", "test", "--server", path)
     assert path.read_bytes() == before and not list(voc.parent.glob(".*"))
-    assert f"replacing {path}" in capsys.readouterr().err
+    assert f"replacing {path}" in caplog.text
     (voc / f"JPEGImages/{IDS[0]}.jpg").write_bytes(b"")
     with pytest.raises(ImageError, match="000001.jpg"):
         run(voc, voc.parent / "a", "--split", "test", "--server", path)
@@ -363,11 +363,11 @@ def test_command(voc, change, status, says):
     assert done.stderr.count("\n") == (1 if status else 0)
 
 
-def test_replacing_is_said(voc, capsys):
+def test_replacing_is_said(voc, caplog):
     run(voc, voc.parent / "a", "--out", voc.parent / "r.md")
-    assert "replacing" not in capsys.readouterr().err
+    assert "replacing" not in caplog.text
     run(voc, voc.parent / "a", "--out", voc.parent / "r.md")
-    assert f"replacing {voc.parent / 'r.md'}" in capsys.readouterr().err
+    assert f"replacing {voc.parent / 'r.md'}" in caplog.text
 
 
 def test_classes_are_vocs():
