@@ -16,7 +16,7 @@ TRAINING = {"base_lr": 1e-6, "momentum": 0.99, "iter_size": 1, "max_iter": 60000
 # Section 7: numbers of images.
 IMAGES = {"train_aug": 10582, "val": 1449}
 
-# Section 8: the share of a box that takes its label.
+# Section 7, discussion: the share of a box that takes its label.
 BOXES = {"fraction": 0.75}
 
 # The supplement's table (III): a_l, a_0, b_0 and mIoU without CRF, from tags and sizes. The first is the default.

@@ -13,7 +13,7 @@ from PIL import Image
 from sklearn.metrics import confusion_matrix, jaccard_score, recall_score
 from tiny_voc import save_mask as save
 
-from ccnn import labels, paper
+from ccnn import labels
 from ccnn.errors import ImageError, UserError
 from ccnn.images import read_mask
 from ccnn.labels import VOC_CLASSES, palette
@@ -194,30 +194,6 @@ def test_stored_results_join_the_table(voc, capsys):
         stored.write_text(text)
         with pytest.raises(UserError, match="stored.json: not a result"):
             run(voc, stored)
-
-
-def test_paper_rows_are_consistent():
-    for row in paper.paper_rows():
-        if row.iou:
-            assert len(row.iou) == 21
-            if row.iou[0] is not None:                          # the test table leaves the background out
-                assert row.miou == pytest.approx(np.mean(row.iou), abs=0.06)
-
-
-def test_paper_rows_are_the_papers():
-    source = SHARED / "paper/ccnn.tex"
-    if not source.exists():
-        pytest.skip("needs ../shared/paper")
-    clean = re.sub(r"\\textbf\{([^}]*)\}|\\cite\{[^}]*\}|~", r"\1", source.read_text())
-    lines = [line.split("&") for line in clean.splitlines() if line.rstrip().endswith("\\\\")]
-    numbers = [[float(v) for v in line[1:] for v in re.findall(r"^\s*(\d+\.\d)\s*(?:\\\\)?\s*$", v)] for line in lines]
-    theirs = sorted(line for line in numbers if len(line) in (21, 22))
-    ours = sorted([v for v in row.iou if v is not None] + [row.miou] for row in paper.paper_rows() if row.iou)
-    assert len(ours) == 13 and ours == theirs
-    pairs = sorted(line for line in numbers if len(line) == 2)
-    rows = paper.paper_rows()
-    assert pairs == sorted([w.miou, c.miou] for w, c in zip(rows, rows[1:])
-                           if w.name == c.name and w.name in ("EM-Adapt crops", "CCNN crops", "CCNN size") and c.crf)
 
 
 def test_own_classes(voc, capsys):

@@ -9,6 +9,7 @@ import pytest
 import show
 from PIL import Image
 from scipy.special import softmax
+from test_caffelog import glog
 from tiny_voc import save_mask as save
 
 import ccnn
@@ -134,13 +135,6 @@ def test_log_of_real_caffe(tmp_path):
         ["loss", "violation by q", "solver time (ms)", "learning rate"]
 
 
-def glog(iteration, loss, lr=0.1, outputs=()):
-    lines = [f"solver.cpp:239] Iteration {iteration} (1.7 iter/s, 11s/20 iters), loss = {loss}"]
-    lines += [f"solver.cpp:258]     Train net output #{k}: {name} = {value}" for k, (name, value) in enumerate(outputs)]
-    lines += [f"sgd_solver.cpp:112] Iteration {iteration}, lr = {lr}"]
-    return "".join(f"I1116 03:29:12.802891 20579 {line}\n" for line in lines)
-
-
 def test_nan_is_shown(tmp_path):
     path = tmp_path / "x.log"
     path.write_text(glog(0, 2) + glog(20, "nan") + glog(40, "-nan") + glog(60, "inf") + glog(80, 1))
@@ -159,24 +153,6 @@ def test_contradictory_constraints_are_shown(tmp_path):
                     + glog(20, 1, 0.1, [("solver", v) for v in (0.2, 1e-9, 3, 0.001)]))
     crosses = figure("log", path).axes[1].lines[-1]
     assert list(crosses.get_xdata()) == [0] and "contradictory" in crosses.get_label()
-
-
-def test_resumed_training_replaces_what_it_repeats(tmp_path):
-    path = tmp_path / "x.log"
-    path.write_text("".join(glog(i, i) for i in (0, 20, 40, 60)) + "".join(glog(i, 100 + i) for i in (40, 60, 80)))
-    assert caffelog.read_log(path).loss == {0: 0, 20: 20, 40: 140, 60: 160, 80: 180}
-    path.write_text("".join(glog(i, i) for i in (0, 20, 40, 60)) + glog(0, 7) + glog(20, 8))      # from the start
-    assert caffelog.read_log(path).loss == {0: 7, 20: 8}
-
-
-def test_other_outputs_and_cut_lines(tmp_path):
-    path = tmp_path / "x.log"
-    path.write_bytes(glog(0, 1, 0.1, [("accuracy", 0.5)] + [("loss2", "3 (* 1 = 3 loss)")] * 4).encode()
-                     + b"I1116 test.cpp:1]     Test net output #0: solver = 7\n\xff\xfe\n"
-                     + b"I1116 03:29:12.802891 20579 solver.cpp:239] Iteration 20 (1 iter/s), loss = 0.5e\n"
-                     + b"I1116 03:29:12.802891 20579 solver.cpp:239] Iteration 40, lo")
-    log = caffelog.read_log(path)
-    assert (log.loss, log.lr, log.solver) == ({0: 1}, {0: 0.1}, {})
 
 
 def test_several_logs(tmp_path):
@@ -255,7 +231,8 @@ def test_explanation_of_tags(scores):
 def test_explanation_of_sizes(scores):
     present, large = np.isin(np.arange(21), [0, 3, 8]), np.isin(np.arange(21), [3])
     scores[8] += 6                                                  # the small cat wants too much
-    drawn = explanation.draw_explanation(np.zeros((48, 56, 3), np.uint8), scores, size_constraints(present, large), VOC_CLASSES)
+    c = size_constraints(present, large)
+    drawn = explanation.draw_explanation(np.zeros((48, 56, 3), np.uint8), scores, c, VOC_CLASSES)
     acts = bounds(drawn)
     assert set(acts) == {(0, 0.2), (0, 0.7), (1, 0.1), (2, 0.01)} and acts[2, 0.01]
     assert areas(drawn)[1, 2] == pytest.approx(0.01, abs=1e-4)

@@ -18,7 +18,7 @@ from caffe.proto import caffe_pb2
 from google.protobuf import text_format
 from tiny_voc import make_voc
 
-from ccnn import caffelog, proto, snapshots, weights
+from ccnn import caffelog, proto, snapshots, training, weights
 from ccnn.errors import UserError
 from ccnn.grid import feature_size
 from ccnn.trunk import FEATURES
@@ -387,6 +387,36 @@ def test_the_log_keeps_what_display_asks_for(start, finish):
     assert [iteration for iteration, _ in logged_losses(log)] == [0, 3, 6]
     assert log.count("Train net output #0: loss") == 3 and log.count(", lr = ") == 3
     assert "Snapshotting to binary proto file snapshots/d_iter_5.caffemodel" in log
+
+
+def test_several_trainings_at_a_time(start, monkeypatch, caffe_bin):
+    """As a library: two at a time, all whole at the end; where one fails, the others are ended."""
+    monkeypatch.chdir(start.folder.parent)
+    monkeypatch.setenv("CAFFE", caffe_bin)
+
+    def prepare(name, *changes):
+        changes = [*SETTINGS, f"snapshot_prefix=snapshots/{name}", *changes]
+        return training.prepare(proto.read_solver("solvers/demo_tags.prototxt", changes), anew=True)
+    some = [prepare(name, "max_iter=6") for name in "abc"]
+    training.run_all(some, jobs=2)
+    for one in some:
+        assert one.iteration == 6 and weights.stored_layers(one.model)
+        assert list(caffelog.read_log(one.log).loss) == [0, 3]
+    assert prepare("a", "max_iter=6").start_at == 0                 # anew
+    assert not list(start.folder.glob("a_iter_*"))
+
+    long, bad = prepare("long", "max_iter=50000"), prepare("bad", "max_iter=50000", "base_lr=1e30")
+    with pytest.raises(UserError, match=r"at iteration \d+, .*; log: snapshots/bad.log"):
+        training.run_all([long, bad], jobs=2)
+    assert long._process.returncode == -signal.SIGKILL
+
+
+def test_the_repositorys_solvers_train_from_any_directory(tmp_path, python_bin):
+    """Their paths begin at the repository, which here has no data: that is what ends the run."""
+    run = subprocess.run([python_bin, ROOT / "tools/train.py", ROOT / "solvers/demo_tags.prototxt", "--set",
+                          f"snapshot_prefix={tmp_path}/s"], cwd=tmp_path, capture_output=True, text=True)
+    assert f"train.py: working in {ROOT}, where the paths of solver and net begin" in run.stderr
+    assert run.returncode == 2 and "data/demo" in run.stderr or run.returncode == 0
 
 
 # --- what is checked before Caffe starts
