@@ -7,7 +7,8 @@ from scipy.special import softmax
 
 import ccnn
 from ccnn.errors import UserError
-from ccnn.figures import ALARM, COLOURS, legend_patches
+from ccnn.figures import ALARM, legend_patches
+from ccnn.overlay import COLOURS
 
 SIDE, CHART = 2.0, 4.6          # inches: width of a picture, of the chart of areas
 PLAIN = "#222222"               # a bound that holds by itself
@@ -21,7 +22,7 @@ def draw_explanation(rgb: np.ndarray, scores: np.ndarray, c: "ccnn.Constraints",
     s = ccnn.maximize(f, c)
     if s.status == "infeasible":
         raise UserError("the constraints contradict each other: no distribution obeys them")
-    labels = np.flatnonzero(c.allowed)
+    labels = [int(label) for label in np.flatnonzero(c.allowed)]
 
     columns = 2 + len(labels)
     height = max(2 * SIDE * rgb.shape[0] / rgb.shape[1], 3.4) + 0.7
@@ -35,7 +36,7 @@ def draw_explanation(rgb: np.ndarray, scores: np.ndarray, c: "ccnn.Constraints",
     seen = set(labels)
     for line, distribution, name in zip(axes, (q, s.p), "qp"):
         best = distribution.argmax(axis=0)
-        seen.update(l for l in np.unique(best) if (best == l).mean() > 0.02)
+        seen.update(int(l) for l in np.unique(best) if (best == l).mean() > 0.02)
         line[1].imshow(COLOURS[best.reshape(shape)], interpolation="nearest")
         line[1].set_title(f"labels of {name}")
         for axis, label in zip(line[2:], labels):
@@ -48,7 +49,7 @@ def draw_explanation(rgb: np.ndarray, scores: np.ndarray, c: "ccnn.Constraints",
     return figure
 
 
-def draw_areas(axis, q: np.ndarray, s, c: "ccnn.Constraints", labels: np.ndarray, classes: Sequence[str]) -> None:
+def draw_areas(axis, q: np.ndarray, s, c: "ccnn.Constraints", labels: Sequence[int], classes: Sequence[str]) -> None:
     """Bars: the share of the image that q and p give each label. Brackets: what its rows demand."""
     y = np.arange(len(labels) + 1)[::-1]                    # the last line: all labels that are not allowed
     absent = ~np.isin(np.arange(len(q)), labels)
@@ -58,7 +59,7 @@ def draw_areas(axis, q: np.ndarray, s, c: "ccnn.Constraints", labels: np.ndarray
         axis.barh(y + offset, [*means[labels], means[absent].sum()], 0.32, color=shade, label=name)
     for row, b, beta, lam in zip(c.A, c.b, c.beta, s.lam):
         label, = np.flatnonzero(row)
-        draw_bound(axis, y[list(labels).index(label)], row[label], b, beta, lam)
+        draw_bound(axis, y[labels.index(int(label))], row[label], b, beta, lam)
     axis.plot([], [], color=PLAIN, lw=1.6, label="bound that holds by itself")
     axis.plot([], [], color=ALARM, lw=1.6, label="bound that acts, with its dual λ")
     if not np.isinf(c.beta).all():

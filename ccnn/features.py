@@ -173,11 +173,10 @@ def in_forks(function: Callable, items, jobs: int):
 
 
 def adopt(function: Callable, parent: int) -> None:
-    """Make a forked worker call this function."""
-    global work
-    work = function
+    """Make a forked worker call this function, which need not be one that pickles."""
+    call.function = function        # type: ignore[attr-defined]
     become_worker(parent)
 
 
 def call(item):
-    return work(item)
+    return call.function(item)      # type: ignore[attr-defined]

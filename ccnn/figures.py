@@ -14,14 +14,13 @@ from matplotlib.patches import Patch
 from ccnn.errors import UserError
 from ccnn.files import whole_file
 from ccnn.images import read_image, read_mask
-from ccnn.labels import SHORT, VOID, palette
+from ccnn.labels import SHORT, VOID
+from ccnn.overlay import COLOURS
 from ccnn.scores import Score, read_prediction, truth_paths
 
 FORMATS = (".png", ".pdf", ".svg")
 
-COLOURS = np.array(palette(), np.uint8).reshape(256, 3)     # of the labels
-
-ALARM = "#d62728"                                           # the red of what is wrong
+ALARM = "#d62728"           # the red of what is wrong
 
 STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
 

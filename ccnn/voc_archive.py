@@ -15,7 +15,7 @@ import tarfile
 import zlib
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Optional
+from typing import IO, Optional
 
 import numpy as np
 from PIL import Image
@@ -96,7 +96,14 @@ def unpack(path: Path, target: Path) -> None:
             else:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 with open(place, "xb") as f:
-                    shutil.copyfileobj(tar.extractfile(member), f, BLOCK)
+                    shutil.copyfileobj(content(tar, member), f, BLOCK)
+
+
+def content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
+    """A plain file of the archive, to be read."""
+    file = tar.extractfile(member)
+    assert file, f"{member.name} is no plain file"
+    return file
 
 
 def kind(member: tarfile.TarInfo) -> str:
@@ -114,7 +121,7 @@ def convert(path: Path, target: Path, root: Path) -> None:
         for member in tar:
             match = re.fullmatch(r"benchmark_RELEASE/dataset/cls/(\w+)\.mat", member.name)
             if match and member.isreg() and match[1] not in own:
-                labels = sbd_labels(tar.extractfile(member).read(), member.name)
+                labels = sbd_labels(content(tar, member).read(), member.name)
                 indexed(labels).save(target / f"{match[1]}.png")
     for name in own:
         source = root / f"SegmentationClass/{name}.png"
