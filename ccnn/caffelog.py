@@ -28,7 +28,7 @@ class Line(NamedTuple):
     """A number that Caffe logs in every iteration that it displays."""
     kind: str                           # "loss", "lr", or "output": a top of the net
     value: float
-    iteration: Optional[int] = None     # of a loss or rate; an output belongs to the loss before it
+    iteration: int = -1                 # of a loss or rate; an output belongs to the loss before it
     name: str = ""                      # of an output
     weighted: bool = False              # the output is a loss
 
@@ -43,7 +43,7 @@ def read_line(text: str) -> Optional[Line]:
     except ValueError:
         return None
     if match["name"]:
-        return Line("output", value, None, match["name"], bool(match["weighted"]))
+        return Line("output", value, name=match["name"], weighted=bool(match["weighted"]))
     return Line(match["what"], value, int(match["iteration"]))
 
 
@@ -66,7 +66,6 @@ class Curves:
             if not line.weighted and self._last >= 0:
                 self._add_output(line.name, line.value)
             return
-        assert line.iteration is not None
         if line.iteration < self._last:                 # resumed, or started again
             self._forget(line.iteration)
         if line.iteration != self._last:

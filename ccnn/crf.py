@@ -89,6 +89,6 @@ def dense_crf(rgb: np.ndarray, scores: np.ndarray, preset: Preset) -> np.ndarray
     crf = dcrf.DenseCRF2D(width, height, labels)
     crf.setUnaryEnergy(energy.reshape(labels, -1))
     crf.addPairwiseGaussian(preset.gaussian_xy, preset.gaussian_weight, dcrf.DIAG_KERNEL, normalization)
-    crf.addPairwiseBilateral(preset.bilateral_xy, preset.bilateral_rgb, np.require(rgb, None, "CW"),
+    crf.addPairwiseBilateral(preset.bilateral_xy, preset.bilateral_rgb, np.require(rgb, None, ["C", "W"]),
                              preset.bilateral_weight, dcrf.DIAG_KERNEL, normalization)
     return np.array(crf.inference(preset.iterations), np.float32).reshape(scores.shape)

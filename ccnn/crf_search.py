@@ -10,7 +10,7 @@ bilateral kernel, then the neighbours of the best, one step away, until no neigh
 import itertools
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Optional
 
@@ -30,7 +30,10 @@ COARSE = {"bilateral_weight": (5, 7, 10), "bilateral_xy": (50, 70, 100), "bilate
 
 STEPS = {"bilateral_weight": 1, "bilateral_xy": 10, "bilateral_rgb": 1}     # of the fine search
 
-FIXED = {"gaussian_xy": 3, "gaussian_weight": 3, "iterations": 10, "normalization": "after"}     # of all that compete
+# what all that compete have in common; the other parameters are set by the search
+FIXED = Preset(gaussian_xy=3, gaussian_weight=3, bilateral_xy=1, bilateral_rgb=1, bilateral_weight=1, iterations=10)
+
+SEARCHED = {field: getattr(FIXED, field) for field in STEPS}
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +63,7 @@ class Search:
     def best(self) -> Preset:
         """The best preset of the search. Named presets with another gaussian kernel or fewer iterations do not
         compete."""
-        tried = [preset for preset in self.miou if preset and FIXED.items() <= preset._asdict().items()]
+        tried = [preset for preset in self.miou if preset and preset._replace(**SEARCHED) == FIXED]
         return max(tried, key=lambda preset: self.miou[preset])
 
     def run(self) -> Preset:
@@ -112,15 +115,15 @@ def choose(sources: Sequence[Path], images: Path, masks: Path, count: int) -> li
     return [found[i * len(found) // count] for i in range(count)]
 
 
-def combinations(values: dict[str, Sequence[float]]) -> list[Preset]:
+def combinations(values: Mapping[str, Sequence]) -> list[Preset]:
     """Every combination of the values."""
-    return [Preset(**FIXED, **dict(zip(values, point))) for point in itertools.product(*values.values())]
+    return [FIXED._replace(**dict(zip(values, point))) for point in itertools.product(*values.values())]
 
 
 def neighbours(preset: Preset) -> list[Preset]:
     """The presets at most one step away in every parameter."""
-    return combinations({field: [value for value in (getattr(preset, field) + k * step for k in (-1, 0, 1)) if value > 0]
-                 for field, step in STEPS.items()})
+    around = {field: [getattr(preset, field) + k * step for k in (-1, 0, 1)] for field, step in STEPS.items()}
+    return combinations({field: [value for value in values if value > 0] for field, values in around.items()})
 
 
 def score_one(preset: Optional[Preset], source: Path, photograph: Path, mask: Path, labels: int) -> tuple:

@@ -1,73 +1,114 @@
-"""Features of the frozen trunk, computed once per image."""
+"""Features of the frozen trunk, computed once per image.
+
+A folder of features holds ID.npy for every image, float16, 1024 x rows x columns, and index.json, which says with
+what they were made.
+
+    files = find_images(root, ["train"])        # {id: file}
+    plan = plan_features(files, out, size)      # what is to be done, and how much disk that takes
+    broken = compute(net, plan.todo, out, size, jobs)
+"""
 import contextlib
-import hashlib
 import json
 import multiprocessing
 import os
 import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Optional
 
 import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
 from ccnn.errors import ImageError, UserError
-from ccnn.files import whole_file
+from ccnn.files import digest, whole_file
 from ccnn.images import SUFFIXES, fit, read_image, shrink, to_blob
 from ccnn.samples import Samples, own_folder
+from ccnn.text import duration
 from ccnn.trunk import VGG16
 from ccnn.workers import become_worker
 
 
-def find_images(root, splits):
-    """{id: file}"""
+def find_images(root: str, splits: Optional[Sequence[str]]) -> dict[str, str]:
+    """{id: file} of the images in a folder.
+
+    With splits, those of the lists. Else, in a folder with classes.txt or tags.csv, those that have labels; in a VOC
+    folder, those of the list train; in any other folder, all.
+    """
     if not splits and any(os.path.isfile(os.path.join(root, name)) for name in ("classes.txt", "tags.csv")):
         samples = Samples({**own_folder(root), "tops": ["data"]})
         return dict(zip(samples.ids, samples.files))
-    if not os.path.isdir(os.path.join(root, "ImageSets/Segmentation")) and not splits and os.path.isdir(root):
-        names = sorted(name for name in os.listdir(root) if name.endswith(SUFFIXES))
-        files = {name[:name.rindex(".")]: os.path.join(root, name) for name in names}
-        if not files:
-            raise UserError(f"{root}: holds no image ({', '.join(SUFFIXES[:3])}) and no ImageSets/Segmentation")
-        return files
-    files = {}
+    if not splits and os.path.isdir(root) and not os.path.isdir(os.path.join(root, "ImageSets/Segmentation")):
+        return all_images(root)
+    files: dict[str, str] = {}
     for split in splits or ["train"]:
         samples = Samples({"root": root, "split": split, "tops": ["data"]})
         files.update(zip(samples.ids, samples.files))
     return files
 
 
-def check_index(args):
+def all_images(folder: str) -> dict[str, str]:
+    names = sorted(name for name in os.listdir(folder) if name.endswith(SUFFIXES) and not name.startswith("._"))
+    if not names:
+        raise UserError(f"{folder}: holds no image ({', '.join(SUFFIXES[:3])}) and no ImageSets/Segmentation")
+    return {name[:name.rindex(".")]: os.path.join(folder, name) for name in names}
+
+
+def check_index(out: Path, size: int, weights: Path) -> None:
     """Make the folder, or see that what is in it was made with the same settings."""
-    settings = {"size": args.size, "weights": hashlib.sha256(args.weights.read_bytes()).hexdigest(),
-                "trunk": hashlib.sha256(VGG16.net.read_bytes()).hexdigest()}
-    index = args.out / "index.json"
-    if index.exists():
-        try:
-            stored = json.loads(index.read_text())
-            other = [key for key in settings if stored[key] != settings[key]]
-        except (ValueError, KeyError, TypeError):
-            raise UserError(f"{index}: is damaged; remove {args.out} and start again") from None
-        if other:
-            raise UserError(f"{args.out}: holds features of another {other[0]} ({str(stored[other[0]])[:12]}, now "
-                            f"{str(settings[other[0]])[:12]}); give another --out, or remove it")
-    else:
+    settings = {"size": size, "weights": digest(weights), "trunk": digest(VGG16.net)}
+    index = out / "index.json"
+    if not index.exists():
         with whole_file(index) as part:
             part.write_text(json.dumps(settings, indent=1) + "\n")
+        return
+    try:
+        stored = json.loads(index.read_text())
+        other = [key for key in settings if stored[key] != settings[key]]
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{index}: is damaged; remove {out} and start again") from None
+    if other:
+        raise UserError(f"{out}: holds features of another {other[0]} ({str(stored[other[0]])[:12]}, now "
+                        f"{str(settings[other[0]])[:12]}); give another --out, or remove it")
 
 
-def grid(file, size):
+class Plan(NamedTuple):
+    todo: dict[str, str]                # {id: file} of the images without features
+    broken: dict[str, ImageError]       # {id: why} of those that cannot be read
+    size: int                           # bytes that the features to come take
+
+
+def plan_features(files: dict[str, str], out: Path, size: int) -> Plan:
+    """What of {id: file} is still to be computed."""
+    plan = Plan({}, {}, 0)
+    total = 0
+    for id, file in files.items():
+        try:
+            shape = features_shape(file, size)
+        except ImageError as error:
+            plan.broken[id] = error
+            continue
+        if not is_whole(out / f"{id}.npy", shape):
+            plan.todo[id] = file
+            total += 2 * int(np.prod(shape)) + 128
+    return plan._replace(size=total)
+
+
+def features_shape(file: str, size: int) -> tuple[int, int, int]:
     """Shape of the features of an image, from the head of its file."""
     try:
         with Image.open(file) as image:
             height, width = fit(image.height, image.width, size)
             if image.getexif().get(0x0112, 1) >= 5:     # stored lying on its side
                 height, width = width, height
+    except PermissionError:
+        raise ImageError(f"{file}: may not be read; give yourself the permission") from None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
         raise ImageError(f"{file}: is not an image that can be read") from None
     return VGG16.channels, VGG16.cells(height), VGG16.cells(width)
 
 
-def whole(path, shape):
+def is_whole(path: Path, shape: tuple[int, ...]) -> bool:
     """Whether a file holds all of an image's features."""
     try:
         stored = np.load(path, mmap_mode="r")           # fails where the file is shorter than its head says
@@ -76,59 +117,65 @@ def whole(path, shape):
     return stored.shape == shape and stored.dtype == np.float16
 
 
-def compute(net, files, args):
-    """Write the features of {id: file}; return {id: error} of the images that cannot be read."""
+def compute(net: Any, files: dict[str, str], out: Path, size: int, jobs: int) -> dict[str, ImageError]:
+    """Write the features of {id: file}; return {id: why} of the images that cannot be read."""
     def features(item):
+        """(id, features or error, seconds)"""
         id, file = item
         begin = time.time()
         try:
-            rgb = shrink(read_image(file), args.size)
+            return id, image_features(net, file, size), time.time() - begin
         except ImageError as error:
             return id, error, 0
-        net.blobs["data"].reshape(1, 3, *rgb.shape[:2])
-        net.blobs["data"].data[0] = to_blob(rgb)
-        value = net.forward()[net.outputs[0]][0].astype(np.float16)
-        if not np.isfinite(value).all():
-            return id, ImageError(f"{file}: its features are not finite; are these VGG-16's weights?"), 0
-        return id, value, time.time() - begin
 
     broken = {}
-    jobs = 1 if args.gpu is not None else min(args.jobs, len(files))
-    with contextlib.ExitStack() as stack:
-        if jobs == 1:
-            results = map(features, files.items())
-        else:       # forked, so that they share the weights
-            pool = stack.enter_context(multiprocessing.get_context("fork").Pool(jobs, adopt, [features, os.getpid()]))
-            results = pool.imap_unordered(call, files.items())
-        bar = stack.enter_context(tqdm(total=len(files), unit="image", smoothing=0.02))
+    jobs = min(jobs, len(files))
+    with in_forks(features, files.items(), jobs) as results, \
+            tqdm(total=len(files), unit="image", smoothing=0.02) as bar:
         for id, value, seconds in results:
             if isinstance(value, ImageError):
                 broken[id] = value
             else:
                 if bar.n == 0:
                     total = duration(seconds * len(files) / jobs)
-                    bar.write(f"{seconds:.2f} s an image, {jobs} at a time: about {total} in all")
-                with whole_file(args.out / f"{id}.npy") as part, open(part, "wb") as file:
-                    np.save(file, value)
-                    file.flush()
-                    os.fsync(file.fileno())     # renamed only when it is on the disk
+                    bar.write(f"{seconds:.2f} s per image, {jobs} at a time: about {total} in all")
+                save_features(out / f"{id}.npy", value)
             bar.update()
     return broken
 
 
-def adopt(function, parent):
-    """Make a forked worker call this function."""
-    global work
-    work = function
+def image_features(net: Any, file: str, size: int) -> np.ndarray:
+    rgb = shrink(read_image(file), size)
+    net.blobs["data"].reshape(1, 3, *rgb.shape[:2])
+    net.blobs["data"].data[0] = to_blob(rgb)
+    value = net.forward()[net.outputs[0]][0].astype(np.float16)
+    if not np.isfinite(value).all():
+        raise ImageError(f"{file}: its features are not finite; are these VGG-16's weights?")
+    return value
+
+
+def save_features(path: Path, value: np.ndarray) -> None:
+    with whole_file(path) as part, open(part, "wb") as file:
+        np.save(file, value)
+        file.flush()
+        os.fsync(file.fileno())         # renamed only when it is on the disk
+
+
+@contextlib.contextmanager
+def in_forks(function: Callable, items, jobs: int):
+    """function(item) of every item, in any order, from `jobs` forked processes, which share the net's weights."""
+    if jobs == 1:
+        yield map(function, items)
+        return
+    with multiprocessing.get_context("fork").Pool(jobs, adopt, [function, os.getpid()]) as pool:
+        yield pool.imap_unordered(call, items)
+
+
+def adopt(function: Callable, parent: int) -> None:
+    """Make a forked worker call this function, which need not be one that pickles."""
+    call.function = function        # type: ignore[attr-defined]
     become_worker(parent)
 
 
 def call(item):
-    return work(item)
-
-
-def duration(seconds):
-    for unit, length in (("h", 3600), ("min", 60)):
-        if seconds > 1.5 * length:
-            return f"{seconds / length:.1f} {unit}"
-    return f"{seconds:.0f} s"
+    return call.function(item)      # type: ignore[attr-defined]

@@ -51,7 +51,7 @@ def digest(*paths: PathLike, algorithm: str = "sha256", bar: bool = False) -> st
     found = hashlib.new(algorithm)
     for path in paths:
         with open(path, "rb") as file, read_with_bar(file, "checking") if bar else contextlib.nullcontext(file) as data:
-            for block in iter(lambda data=data: data.read(1 << 20), b""):
+            while block := data.read(1 << 20):
                 found.update(block)
     return found.hexdigest()
 

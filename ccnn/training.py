@@ -25,7 +25,7 @@ from typing import IO, Optional
 
 from tqdm import tqdm
 
-from ccnn.caffelog import Ending, read_line
+from ccnn.caffelog import Ending, Line, read_line
 from ccnn.errors import UserError
 from ccnn.files import whole_file
 from ccnn.paths import ROOT
@@ -227,10 +227,10 @@ class Training:
             if self._complaint:
                 return
 
-    def _note_loss(self, line) -> None:
+    def _note_loss(self, line: Line) -> None:
         self.loss, self.iteration = line.value, min(line.iteration + 1, self.solver.max_iter)
         if not math.isfinite(line.value):
-            self._process.kill()                # before it writes a snapshot of this
+            self.kill()                         # before it writes a snapshot of this
             self.iteration, self._complaint = line.iteration, f"the loss is {line.value}"
 
     def _why(self, status: int) -> str:

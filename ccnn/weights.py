@@ -71,7 +71,8 @@ def write_caffemodel(path: PathLike, weights: Arrays) -> None:
 
 def convolutions(prototxt: PathLike) -> Shapes:
     """The shapes that a net's convolutions need, following the channels from its input on."""
-    channels, shapes = dict(CHANNELS), {}
+    channels = dict(CHANNELS)
+    shapes: Shapes = {}
     for layer in read_net(prototxt).layer:
         if layer.type == "Convolution":
             p = layer.convolution_param

@@ -13,11 +13,12 @@ from pathlib import Path
 import get_voc
 import numpy as np
 import pytest
-from get_voc import Archive
 from PIL import Image
 from scipy.io import savemat
 from scipy.sparse import csc_matrix
 
+from ccnn import download, voc_archive
+from ccnn.download import Archive
 from ccnn.errors import UserError
 from ccnn.images import read_mask
 from ccnn.labels import palette
@@ -146,7 +147,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def server(monkeypatch):
     monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setattr(get_voc, "pause", lambda failures: 0)
+    monkeypatch.setattr(download, "pause", lambda failures: 0)
     server = Server()
     server.files = {"voc.tar": VOC_TAR, "sbd.tgz": SBD_TGZ}
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
@@ -187,22 +188,22 @@ def assert_whole(out):
 
 
 def test_builds_from_archives_on_disk(tmp_path):
-    assert get_voc.build(tmp_path / "data", **on_disk(tmp_path / "dl")) == (6, 2)
+    assert voc_archive.build(tmp_path / "data", **on_disk(tmp_path / "dl")) == (6, 2)
     assert_whole(tmp_path / "data")
 
 
 def test_second_run_changes_nothing_and_needs_no_archive(tmp_path):
     arguments = on_disk(tmp_path / "dl")
-    get_voc.build(tmp_path / "data", **arguments)
+    voc_archive.build(tmp_path / "data", **arguments)
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "data").rglob("*")}
     (tmp_path / "dl/voc.tar").unlink()
     (tmp_path / "dl/sbd.tgz").unlink()
-    assert get_voc.build(tmp_path / "data", **arguments) == (6, 2)
+    assert voc_archive.build(tmp_path / "data", **arguments) == (6, 2)
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "data").rglob("*")} == before
 
 
 def test_downloads(tmp_path, server):
-    get_voc.build(tmp_path, **online(server))
+    voc_archive.build(tmp_path, **online(server))
     assert_whole(tmp_path)
     assert [name for name, _, _ in server.asked] == ["voc.tar", "sbd.tgz"]
     assert set(tree(tmp_path / "archives")) == {"voc.tar", "sbd.tgz"}
@@ -210,7 +211,7 @@ def test_downloads(tmp_path, server):
 
 def test_cut_connections_resume_where_they_were_cut(tmp_path, server):
     server.cuts = [1000, 0, 5000, 1]
-    get_voc.build(tmp_path, **online(server))
+    voc_archive.build(tmp_path, **online(server))
     assert_whole(tmp_path)
     asked = [(wanted, n) for name, wanted, n in server.asked if name == "voc.tar"]
     assert asked == [(None, 1000), ("bytes=1000-", 0), ("bytes=1000-", 5000), ("bytes=6000-", 1),
@@ -218,22 +219,22 @@ def test_cut_connections_resume_where_they_were_cut(tmp_path, server):
 
 
 def test_a_server_that_cuts_often_is_borne_as_long_as_bytes_come(tmp_path, server):
-    server.cuts = [1000] * (2 * get_voc.PATIENCE)
-    get_voc.build(tmp_path, **online(server))
+    server.cuts = [1000] * (2 * download.PATIENCE)
+    voc_archive.build(tmp_path, **online(server))
     assert_whole(tmp_path)
 
 
 def test_stopped_download_resumes_in_the_next_run(tmp_path, server):
     (tmp_path / "archives").mkdir()
     (tmp_path / "archives/voc.tar.part").write_bytes(VOC_TAR[:777])
-    get_voc.build(tmp_path, **online(server))
+    voc_archive.build(tmp_path, **online(server))
     assert_whole(tmp_path)
     assert server.asked[0] == ("voc.tar", "bytes=777-", len(VOC_TAR) - 777)
 
 
 def test_server_without_ranges_starts_again(tmp_path, server):
     server.ranges, server.cuts = False, [1000, 3000]
-    get_voc.build(tmp_path, **online(server))
+    voc_archive.build(tmp_path, **online(server))
     assert_whole(tmp_path)
     assert server.asked[2] == ("voc.tar", "bytes=3000-", len(VOC_TAR))
 
@@ -243,28 +244,28 @@ def test_server_without_ranges_starts_again(tmp_path, server):
 def test_any_leftover_ends_in_the_right_file(tmp_path, server, part):
     (tmp_path / "archives").mkdir()
     (tmp_path / "archives/voc.tar.part").write_bytes(part)
-    get_voc.build(tmp_path, **online(server))
+    voc_archive.build(tmp_path, **online(server))
     assert_whole(tmp_path)
 
 
-def test_damaged_download_is_replaced_and_that_is_said(tmp_path, server, capsys):
+def test_damaged_download_is_replaced_and_that_is_said(tmp_path, server, caplog):
     (tmp_path / "archives").mkdir()
     (tmp_path / "archives/voc.tar").write_bytes(VOC_TAR[:-1])
-    get_voc.build(tmp_path, **online(server))
+    voc_archive.build(tmp_path, **online(server))
     assert_whole(tmp_path)
-    assert "archives/voc.tar: its md5 was wrong" in capsys.readouterr().out
+    assert "archives/voc.tar: its md5 was wrong" in caplog.text
 
 
 def test_wrong_checksum_leaves_nothing_behind(tmp_path, server):
     server.files["voc.tar"] = VOC_TAR[:-1] + b"x"
     with pytest.raises(UserError, match=r"voc.tar: md5 is \w+, need \w+; .*--archives"):
-        get_voc.build(tmp_path, **online(server))
+        voc_archive.build(tmp_path, **online(server))
     assert not tree(tmp_path)
 
 
 def test_server_that_recovers(tmp_path, server):
     server.errors = [503, 500, 429]
-    get_voc.build(tmp_path, **online(server))
+    voc_archive.build(tmp_path, **online(server))
     assert_whole(tmp_path)
 
 
@@ -276,16 +277,16 @@ def test_server_that_recovers(tmp_path, server):
 def test_server_in_trouble(tmp_path, server, trouble, message):
     vars(server).update(trouble)
     with pytest.raises(UserError, match=message):
-        get_voc.build(tmp_path, **online(server))
+        voc_archive.build(tmp_path, **online(server))
     assert not (tmp_path / "VOCdevkit").exists()
 
 
 def test_silent_server_times_out(tmp_path, server, monkeypatch):
-    monkeypatch.setattr(get_voc, "TIMEOUT", 0.1)
+    monkeypatch.setattr(download, "TIMEOUT", 0.1)
     server.stall.clear()
     server.cuts = [50] + [0] * 9
     with pytest.raises(UserError, match="timed out, 5 times in a row"):
-        get_voc.build(tmp_path, **online(server))
+        voc_archive.build(tmp_path, **online(server))
     assert (tmp_path / "archives/voc.tar.part").read_bytes() == VOC_TAR[:50]    # kept, to resume
 
 
@@ -293,7 +294,7 @@ def test_no_server(tmp_path, server):
     arguments = online(server)
     arguments["voc"] = arguments["voc"]._replace(url="http://127.0.0.1:9/voc.tar")     # "discard": refused
     with pytest.raises(UserError, match="refused, 5 times in a row"):
-        get_voc.build(tmp_path, **arguments)
+        voc_archive.build(tmp_path, **arguments)
 
 
 def member(name, kind=tarfile.REGTYPE, link=""):
@@ -316,7 +317,7 @@ def member(name, kind=tarfile.REGTYPE, link=""):
 def test_hostile_members_are_refused(tmp_path, hostile):
     arguments = on_disk(tmp_path / "dl", voc=pack(voc_files(), "w", hostile))
     with pytest.raises(UserError, match="refused, it could leave"):
-        get_voc.build(tmp_path / "a/b/data", **arguments)
+        voc_archive.build(tmp_path / "a/b/data", **arguments)
     assert not list((tmp_path / "a").rglob("*escaped*")) and not list(tmp_path.glob("escaped"))
     assert not tree(tmp_path / "a")
     assert not os.path.exists("/tmp/escaped_get_voc")
@@ -325,7 +326,7 @@ def test_hostile_members_are_refused(tmp_path, hostile):
 def test_nothing_but_masks_is_taken_from_sbd(tmp_path):
     odd = [member("benchmark_RELEASE/dataset/cls/../../../../escaped.mat"), member("/tmp/escaped_get_voc.mat"),
            member("benchmark_RELEASE/dataset/cls/link.mat", tarfile.SYMTYPE, "/etc/passwd")]
-    get_voc.build(tmp_path / "data", **on_disk(tmp_path / "dl", sbd=pack(sbd_files(), "w:gz", odd)))
+    voc_archive.build(tmp_path / "data", **on_disk(tmp_path / "dl", sbd=pack(sbd_files(), "w:gz", odd)))
     assert_whole(tmp_path / "data")
 
 
@@ -371,7 +372,7 @@ LISTS = "ImageSets/Segmentation/"
 ])
 def test_damaged_data_are_never_called_done(tmp_path, archives, message):
     with pytest.raises(UserError, match=message):
-        get_voc.build(tmp_path / "data", **on_disk(tmp_path / "dl", **archives()))
+        voc_archive.build(tmp_path / "data", **on_disk(tmp_path / "dl", **archives()))
     assert not list(tmp_path.rglob("train_aug.txt")) and not list(tmp_path.rglob("*.part*"))
 
 
@@ -384,7 +385,7 @@ def test_damaged_tar_ends_in_one_line_or_whole(tmp_path, seed):
     else:
         data[rng.integers(0, len(data), 5)] ^= 1 << rng.integers(8)
     try:
-        get_voc.build(tmp_path / "data", **on_disk(tmp_path / "dl", voc=data.tobytes()))
+        voc_archive.build(tmp_path / "data", **on_disk(tmp_path / "dl", voc=data.tobytes()))
     except UserError as e:
         assert "\n" not in str(e)
         assert not list(tmp_path.rglob("train_aug.txt")) and not list(tmp_path.rglob("*.part*"))
@@ -394,23 +395,24 @@ def test_ids_in_train_and_val_are_refused(tmp_path):
     both = "".join(f"{i}\n" for i in [*VAL, TRAIN[0]]).encode()
     arguments = on_disk(tmp_path / "dl", **bad_voc(**{LISTS + "val.txt": both})())
     with pytest.raises(UserError, match="2007_000032.png of VOC train, or it is in val too"):
-        get_voc.build(tmp_path / "data", **{**arguments, "train": 5, "val": 3})
+        voc_archive.build(tmp_path / "data", **{**arguments, "train": 5, "val": 3})
 
 
 def test_checksum_of_own_archives(tmp_path):
     arguments = on_disk(tmp_path / "dl")
     (tmp_path / "dl/sbd.tgz").write_bytes(SBD_TGZ[:-1])
     with pytest.raises(UserError, match=r"sbd.tgz: md5 is \w+, need \w+"):
-        get_voc.build(tmp_path / "data", **arguments)
+        voc_archive.build(tmp_path / "data", **arguments)
     (tmp_path / "dl/sbd.tgz").unlink()
     with pytest.raises(UserError, match=r"sbd.tgz: no such file; download http://x/sbd.tgz into"):
-        get_voc.build(tmp_path / "data", **arguments)
+        voc_archive.build(tmp_path / "data", **arguments)
 
 
 def test_full_disk_is_told_before_the_download(tmp_path, server, monkeypatch):
-    monkeypatch.setattr(get_voc.shutil, "disk_usage", lambda path: type("usage", (), {"free": get_voc.MASKS + 1000}))
+    usage = type("usage", (), {"free": voc_archive.MASKS + 1000})
+    monkeypatch.setattr(voc_archive.shutil, "disk_usage", lambda path: usage)
     with pytest.raises(UserError, match="GB free, need .*--out"):
-        get_voc.build(tmp_path, **online(server))
+        voc_archive.build(tmp_path, **online(server))
     assert not server.asked
 
 
@@ -424,7 +426,7 @@ def test_devkit_that_is_there_is_kept(tmp_path):
     inode = own.stat().st_ino
     arguments = on_disk(tmp_path / "dl")
     (tmp_path / "dl/voc.tar").unlink()
-    get_voc.build(tmp_path / "data", **arguments)
+    voc_archive.build(tmp_path / "data", **arguments)
     assert_whole(tmp_path / "data")
     assert own.stat().st_ino == inode
 
@@ -434,24 +436,25 @@ def test_another_voc_is_refused_before_the_download(tmp_path, server):
     path.parent.mkdir(parents=True)
     path.write_text("2007_000033\n")
     with pytest.raises(UserError, match="has 1 validation images, need 2; move .*VOCdevkit away"):
-        get_voc.build(tmp_path, **online(server))
+        voc_archive.build(tmp_path, **online(server))
     assert not server.asked
 
 
-def test_wrong_list_is_replaced_and_that_is_said(tmp_path, capsys):
+def test_wrong_list_is_replaced_and_that_is_said(tmp_path, caplog):
     arguments = on_disk(tmp_path / "dl")
-    get_voc.build(tmp_path / "data", **arguments)
+    voc_archive.build(tmp_path / "data", **arguments)
     (tmp_path / "data/VOCdevkit/VOC2012/ImageSets/Segmentation/train_aug.txt").write_text("2007_000032\n")
-    get_voc.build(tmp_path / "data", **arguments)
-    assert "train_aug.txt: it listed other images" in capsys.readouterr().out
+    voc_archive.build(tmp_path / "data", **arguments)
+    assert "train_aug.txt: it listed other images" in caplog.text
     assert_whole(tmp_path / "data")
 
 
 KILLED = """
-import os, signal, sys, get_voc, test_get_voc
+import os, signal, sys, test_get_voc
 from pathlib import Path
+from ccnn import voc_archive
 name, count = sys.argv[2], int(sys.argv[3])
-module = get_voc.shutil if name == "copyfileobj" else get_voc
+module = voc_archive.shutil if name == "copyfileobj" else voc_archive
 call, calls = getattr(module, name), []
 def killer(*args):
     result = call(*args)
@@ -461,24 +464,24 @@ def killer(*args):
     return result
 setattr(module, name, killer)
 tmp = Path(sys.argv[1])
-get_voc.build(tmp / "data", **test_get_voc.on_disk(tmp / "dl"))
+voc_archive.build(tmp / "data", **test_get_voc.on_disk(tmp / "dl"))
 """
 
 
-@pytest.mark.parametrize("where", [("copyfileobj", "4"), ("label_map", "2"), ("convert", "1")])
+@pytest.mark.parametrize("where", [("copyfileobj", "4"), ("sbd_labels", "2"), ("convert", "1")])
 def test_killed_run_is_finished_by_the_next(tmp_path, where):
     code = subprocess.run([sys.executable, "-c", KILLED, tmp_path, *where], stderr=subprocess.DEVNULL,
                           env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}).returncode
     assert code == -signal.SIGKILL
     assert not list(tmp_path.rglob("train_aug.txt"))
-    get_voc.build(tmp_path / "data", **on_disk(tmp_path / "dl"))
+    voc_archive.build(tmp_path / "data", **on_disk(tmp_path / "dl"))
     assert_whole(tmp_path / "data")
 
 
 def test_two_runs_in_one_folder(tmp_path):
     (tmp_path / "data").mkdir()
-    with get_voc.alone(tmp_path / "data"), pytest.raises(UserError, match="another get_voc.py is at work"):
-        get_voc.build(tmp_path / "data", **on_disk(tmp_path / "dl"))
+    with voc_archive.alone(tmp_path / "data"), pytest.raises(UserError, match="another get_voc.py is at work"):
+        voc_archive.build(tmp_path / "data", **on_disk(tmp_path / "dl"))
 
 
 @pytest.mark.parametrize("arguments, status, says", [

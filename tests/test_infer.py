@@ -74,19 +74,6 @@ def test_masks_of_reduced_photographs_are_aligned(tiny, tmp_path, factor):
         assert abs(edge - (red <= 128).sum()) <= factor / 5
 
 
-def test_the_grid_is_read_from_the_net(root):
-    assert ccnn.net.score_grid(root / "prototxt/deploy_8s.prototxt") == (8, 0)
-    assert ccnn.net.score_grid(root / "prototxt/head_deploy.prototxt") == (8, -0.5)
-    assert ccnn.net.score_grid(root / "prototxt/deploy_32s.prototxt") == (32, 15.5)
-
-
-def test_an_enlarging_net_is_refused(tmp_path):
-    (tmp_path / "up.prototxt").write_text(
-        'layer { name: "up" type: "Deconvolution" bottom: "a" top: "fc8" convolution_param { kernel_size: 4 } }')
-    with pytest.raises(UserError, match="up .Deconvolution."):
-        ccnn.net.score_grid(tmp_path / "up.prototxt")
-
-
 # --- photographs of every kind -------------------------------------------------------------------------------
 
 def test_every_kind_of_photograph(tiny, tmp_path):
@@ -132,7 +119,8 @@ def test_a_20_megapixel_photograph_within_stated_memory(tiny, tmp_path, root, py
         out = subprocess.run([python_bin, "-c", code, "--net", net, "--weights", weights,
                               "--out", tmp_path / photo.stem, "--jobs", "1", "--size", "321", photo],
                              capture_output=True, text=True, check=True,
-                             env={**os.environ, "PYTHONPATH": f"{root}/tools:{root}/layers:{root}/.caffe/packages"}).stdout
+                             env={**os.environ, "PYTHONPATH": f"{root}/tools:{root}/layers:{root}/.caffe/packages"}
+                             ).stdout
         used.append(int(out.split()[-1]) / 1e6)             # GB
     assert used[1] - used[0] < 0.4
     assert mask_of(tmp_path / "large/large.png").shape == (3649, 5200)
@@ -203,41 +191,6 @@ def test_masks_without_overlays(tiny, tmp_path):
 
 def names(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*.png"))
-
-
-def test_files_folders_and_patterns(tiny, tmp_path, monkeypatch):
-    photos = tmp_path / "photos"
-    for name in ("one.png", "sub/two.v2.JPG", "sub/deep/three.jpg"):
-        save(photos / name)
-    (photos / "notes.txt").write_text("no photograph")
-    (photos / "._one.png").write_bytes(b"what macOS leaves")
-    run(tiny, tmp_path / "a", photos)
-    assert names(tmp_path / "a") == ["one.png", "sub/deep/three.png", "sub/two.v2.png"]
-    run(tiny, tmp_path / "b", photos / "**/t*.*", photos / "one.png")
-    assert names(tmp_path / "b") == ["one.png", "three.png", "two.v2.png"]
-    run(tiny, photos / "masks", photos)
-    monkeypatch.chdir(tmp_path)
-    run(tiny, photos / "masks", "photos")                               # results are no photographs
-    assert names(photos / "masks") == ["one.png", "sub/deep/three.png", "sub/two.v2.png"]
-    with pytest.raises(UserError, match="--out photos: is a folder of photographs"):
-        run(tiny, photos, "photos")
-    for nothing in ("absent.jpg", "photos/*.gif", "empty"):
-        (tmp_path / "empty").mkdir(exist_ok=True)
-        with pytest.raises(UserError, match=nothing.replace("*", r"\*")):
-            run(tiny, tmp_path / "c", tmp_path / nothing)
-
-
-def test_only_the_names_of_a_split(tiny, tmp_path):
-    for name in "abc":
-        save(tmp_path / f"photos/{name}.png")
-    split = tmp_path / "val.txt"
-    split.write_text("c\n a.png\n\n")
-    run(tiny, tmp_path / "out", tmp_path / "photos", "--only", split)
-    assert names(tmp_path / "out") == ["a.png", "c.png"]
-    for text, complaint in (("a\nx\ny\n", "'x' and 1 more"), ("", "lists no images"), ("\n", "lists no")):
-        split.write_text(text)
-        with pytest.raises(UserError, match=f"val.txt: .*{complaint}"):
-            run(tiny, tmp_path / "out", tmp_path / "photos", "--only", split)
 
 
 def test_two_photographs_of_one_name_are_refused(tiny, tmp_path):

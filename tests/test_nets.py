@@ -9,7 +9,7 @@ import pytest
 from caffe.proto import caffe_pb2
 from google.protobuf import text_format
 
-from ccnn import nets, weights
+from ccnn import nets, paper, weights
 from ccnn.grid import score_size
 from ccnn.net import score_grid
 from ccnn.trunk import VGG16
@@ -66,18 +66,18 @@ def test_there_is_a_net_and_a_solver_for_every_system():
 # The paper (sections 5 to 7) and the authors' release, in one table: what, where it is found, its value.
 PAPER = [
     *[row for name in VGG_8S for row in [
-        ("initial learning rate", lambda n=name: read("solvers", n).base_lr, 1e-6),
+        ("initial learning rate", lambda n=name: read("solvers", n).base_lr, paper.TRAINING["base_lr"]),
         ("weight decay", lambda n=name: read("solvers", n).weight_decay, 5e-7)]],
     ("learning rate for a summed loss", lambda: read("solvers", "ccnn_tags_32s").base_lr, 1e-8),
     ("loss of the 32s net is summed", lambda: settings("ccnn_tags_32s")["normalize"], False),
     *[row for name in [*VGG_8S, "ccnn_tags_32s"] for row in [
         ("decreased in steps", lambda n=name: read("solvers", n).lr_policy, "step"),
-        ("by a factor of 0.1", lambda n=name: read("solvers", n).gamma, 0.1),
-        ("every 20000 iterations", lambda n=name: read("solvers", n).stepsize, 20000),
-        ("train for 60000 iterations", lambda n=name: read("solvers", n).max_iter, 60000),
-        ("momentum", lambda n=name: read("solvers", n).momentum, 0.99),
+        ("by a factor of 0.1", lambda n=name: read("solvers", n).gamma, paper.TRAINING["gamma"]),
+        ("every 20000 iterations", lambda n=name: read("solvers", n).stepsize, paper.TRAINING["stepsize"]),
+        ("train for 60000 iterations", lambda n=name: read("solvers", n).max_iter, paper.TRAINING["max_iter"]),
+        ("momentum", lambda n=name: read("solvers", n).momentum, paper.TRAINING["momentum"]),
         ("SGD", lambda n=name: read("solvers", n).type, "SGD"),
-        ("batch size", lambda n=name: read("solvers", n).iter_size, 1),
+        ("batch size", lambda n=name: read("solvers", n).iter_size, paper.TRAINING["iter_size"]),
         ("10,582 training images", lambda n=name: settings(n, "data")["split"], "train_aug"),
         ("21 outputs", lambda n=name: conv(n, "fc8"), {"outputs": 21, "kernel": [1], "pad": [], "dilation": []}),
         ("last layer Gaussian", lambda n=name: layer(n, "fc8").convolution_param.weight_filler.type, "gaussian"),
@@ -93,23 +93,25 @@ PAPER = [
          {"outputs": 4096, "kernel": [4], "pad": [6], "dilation": [4]}),
         ("fc7 is 1x1", lambda n=name: conv(n, "fc7"), {"outputs": 4096, "kernel": [1], "pad": [], "dilation": []})]],
     *[row for name in ["ccnn_tags", "ccnn_crops", "ccnn_semi", "ccnn_tags_32s", "head_tags", "demo_tags"] for row in [
-        ("a_l = 0.05 n", lambda n=name: settings(n)["fg_lower"], 0.05),
-        ("slack beta = 2", lambda n=name: settings(n)["fg_beta"], 2),
-        ("a_0 = 0.3 n", lambda n=name: settings(n)["bg_lower"], 0.3),
-        ("b_0 = 0.7 n", lambda n=name: settings(n)["bg_upper"], 0.7)]],
+        ("a_l", lambda n=name: settings(n)["fg_lower"], paper.TAGS["fg_lower"]),
+        ("the price of slack, beta", lambda n=name: settings(n)["fg_beta"], paper.TAGS["fg_beta"]),
+        ("a_0", lambda n=name: settings(n)["bg_lower"], paper.TAGS["bg_lower"]),
+        ("b_0", lambda n=name: settings(n)["bg_upper"], paper.TAGS["bg_upper"])]],
     *[row for name in ["ccnn_size", "head_size", "finetune_size", "demo_size"] for row in [
-        ("large classes: a_l = 0.1 n", lambda n=name: settings(n)["fg_lower"], 0.1),
+        ("large classes: a_l", lambda n=name: settings(n)["fg_lower"], paper.SIZE["fg_lower"]),
         ("which is hard", lambda n=name: float(settings(n)["fg_beta"]), math.inf),
-        ("small classes: b_l = 0.01 n; a deviation, which the README states, where the trunk is frozen",
-         lambda n=name: settings(n)["small_upper"], 0.1 if name in ("head_size", "finetune_size") else 0.01),
-        ("a_0 = 0.2 n (supplement, III)", lambda n=name: settings(n)["bg_lower"], 0.2),
-        ("b_0 = 0.7 n", lambda n=name: settings(n)["bg_upper"], 0.7)]],
+        ("small classes: b_l; a deviation, which the README states, where the trunk is frozen",
+         lambda n=name: settings(n)["small_upper"],
+         0.1 if name in ("head_size", "finetune_size") else paper.SIZE["small_upper"]),
+        ("a_0 (supplement, III)", lambda n=name: settings(n)["bg_lower"], paper.SIZE["bg_lower"]),
+        ("b_0", lambda n=name: settings(n)["bg_upper"], paper.SIZE["bg_upper"])]],
     *[row for name in ["ccnn_boxes", "head_boxes"] for row in [
-        ("three quarters of a box", lambda n=name: settings(n)["fraction"], 0.75),
+        ("three quarters of a box", lambda n=name: settings(n)["fraction"], paper.BOXES["fraction"]),
         ("at a price", lambda n=name: settings(n)["beta"], 10)]],
     ("random crops", lambda: settings("ccnn_crops", "data")["crop"], 321),
-    ("momentum of the paper's schedule on features", lambda: read("solvers", "head_tags_paper").momentum, 0.99),
-    ("its batch size", lambda: read("solvers", "head_tags_paper").iter_size, 1),
+    ("momentum of the paper's schedule on features", lambda: read("solvers", "head_tags_paper").momentum,
+     paper.TRAINING["momentum"]),
+    ("its batch size", lambda: read("solvers", "head_tags_paper").iter_size, paper.TRAINING["iter_size"]),
 ]
 
 

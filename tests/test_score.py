@@ -13,7 +13,7 @@ from PIL import Image
 from sklearn.metrics import confusion_matrix, jaccard_score, recall_score
 from tiny_voc import save_mask as save
 
-from ccnn import labels, paper
+from ccnn import labels
 from ccnn.errors import ImageError, UserError
 from ccnn.images import read_mask
 from ccnn.labels import VOC_CLASSES, palette
@@ -196,30 +196,6 @@ def test_stored_results_join_the_table(voc, capsys):
             run(voc, stored)
 
 
-def test_paper_rows_are_consistent():
-    for row in paper.paper_rows():
-        if row.iou:
-            assert len(row.iou) == 21
-            if row.iou[0] is not None:                          # the test table leaves the background out
-                assert row.miou == pytest.approx(np.mean(row.iou), abs=0.06)
-
-
-def test_paper_rows_are_the_papers():
-    source = SHARED / "paper/ccnn.tex"
-    if not source.exists():
-        pytest.skip("needs ../shared/paper")
-    clean = re.sub(r"\\textbf\{([^}]*)\}|\\cite\{[^}]*\}|~", r"\1", source.read_text())
-    lines = [line.split("&") for line in clean.splitlines() if line.rstrip().endswith("\\\\")]
-    numbers = [[float(v) for v in line[1:] for v in re.findall(r"^\s*(\d+\.\d)\s*(?:\\\\)?\s*$", v)] for line in lines]
-    theirs = sorted(line for line in numbers if len(line) in (21, 22))
-    ours = sorted([v for v in row.iou if v is not None] + [row.miou] for row in paper.paper_rows() if row.iou)
-    assert len(ours) == 13 and ours == theirs
-    pairs = sorted(line for line in numbers if len(line) == 2)
-    rows = paper.paper_rows()
-    assert pairs == sorted([w.miou, c.miou] for w, c in zip(rows, rows[1:])
-                           if w.name == c.name and w.name in ("EM-Adapt crops", "CCNN crops", "CCNN size") and c.crf)
-
-
 def test_own_classes(voc, capsys):
     names = voc.parent / "classes.txt"
     names.write_text("\n".join(f"thing{k}" for k in range(1, 21)))
@@ -259,7 +235,7 @@ def test_server_archive(voc, name):
             assert (np.asarray(mask) == read_mask(voc.parent / "a" / Path(member.name).name)).all()
 
 
-def test_server_archive_is_whole_or_not_there(voc, capsys):
+def test_server_archive_is_whole_or_not_there(voc, caplog):
     path = voc.parent / "results.tar"
     run(voc, voc.parent / "a", "--split", "test", "--server", path)
     before = path.read_bytes()
@@ -267,7 +243,7 @@ def test_server_archive_is_whole_or_not_there(voc, capsys):
     with pytest.raises(UserError, match=r"000003.png: is 5 x 5, need 30 x 22 as .*000003.jpg"):
         run(voc, voc.parent / "a", "--split", "test", "--server", path)
     assert path.read_bytes() == before and not list(voc.parent.glob(".*"))
-    assert f"replacing {path}" in capsys.readouterr().err
+    assert f"replacing {path}" in caplog.text
     (voc / f"JPEGImages/{IDS[0]}.jpg").write_bytes(b"")
     with pytest.raises(ImageError, match="000001.jpg"):
         run(voc, voc.parent / "a", "--split", "test", "--server", path)
@@ -363,11 +339,11 @@ def test_command(voc, change, status, says):
     assert done.stderr.count("\n") == (1 if status else 0)
 
 
-def test_replacing_is_said(voc, capsys):
+def test_replacing_is_said(voc, caplog):
     run(voc, voc.parent / "a", "--out", voc.parent / "r.md")
-    assert "replacing" not in capsys.readouterr().err
+    assert "replacing" not in caplog.text
     run(voc, voc.parent / "a", "--out", voc.parent / "r.md")
-    assert f"replacing {voc.parent / 'r.md'}" in capsys.readouterr().err
+    assert f"replacing {voc.parent / 'r.md'}" in caplog.text
 
 
 def test_classes_are_vocs():

@@ -4,34 +4,26 @@ import os
 import subprocess
 import sys
 
-import matplotlib
 import numpy as np
 import pytest
 import show
 from PIL import Image
 from scipy.special import softmax
+from test_caffelog import glog
 from tiny_voc import save_mask as save
 
 import ccnn
-from ccnn import caffelog
+from ccnn import caffelog, explanation, figures, overlay
 from ccnn.constraints import size_constraints, tag_constraints
 from ccnn.errors import ImageError, UserError
 from ccnn.labels import VOC_CLASSES
 
-matplotlib.use("Agg")
 IDS = [f"2007_{k:06}" for k in range(20)]
 
 
 def figure(*arguments):
     args = show.parse_args([*map(str, arguments), "--out", "unused.png"])
     return args.draw(args)
-
-
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    from matplotlib import pyplot as plt
-    plt.close("all")
 
 
 # --- panel -----------------------------------------------------------------------------------------------------
@@ -64,12 +56,12 @@ def test_panel_shows_image_truth_and_runs(voc):
         image, *masks = [axis.images[0].get_array() for axis in line]
         assert abs(image[..., 0].mean() - 10 * k) < 4
         for rows, picture in zip((2, 3, 4, 5), masks):
-            assert (picture[:rows] == show.COLOURS[k + 1]).all()
+            assert (picture[:rows] == overlay.COLOURS[k + 1]).all()
             assert (picture[rows:7] == 0).all()
         assert (masks[0][7] == (224, 224, 192)).all()
     legend, = drawn.legends
     assert [text.get_text() for text in legend.texts] == ["background", "boat", "cat", "void: not scored"]
-    assert legend.get_patches()[1].get_facecolor()[:3] == pytest.approx(show.COLOURS[4] / 255)
+    assert legend.get_patches()[1].get_facecolor()[:3] == pytest.approx(overlay.COLOURS[4] / 255)
 
 
 def test_panel_spreads_over_the_split(voc):
@@ -129,12 +121,12 @@ def test_log_of_real_caffe(tmp_path):
     (tmp_path / "train.log").write_text(done.stderr)
     told = [json.loads(line) for line in done.stdout.splitlines()]
     log = caffelog.read_log(tmp_path / "train.log")
-    assert list(log["loss"]) == list(log["lr"]) == list(log["solver"]) == [0, 1, 2, 3, 4]
-    assert list(log["loss"].values()) == pytest.approx([loss for loss, _ in told], rel=1e-4)
-    assert list(log["lr"].values()) == pytest.approx([0.02 * 0.5 ** k for k in range(5)], rel=1e-4)
-    for found, (_, rows) in zip(log["solver"].values(), told):
+    assert list(log.loss) == list(log.lr) == list(log.solver) == [0, 1, 2, 3, 4]
+    assert list(log.loss.values()) == pytest.approx([loss for loss, _ in told], rel=1e-4)
+    assert list(log.lr.values()) == pytest.approx([0.02 * 0.5 ** k for k in range(5)], rel=1e-4)
+    for found, (_, rows) in zip(log.solver.values(), told):
         np.testing.assert_allclose(found, rows, rtol=1e-4)          # 2 images x 4
-    assert log["solver"][0][:, 0].max() > 0.01                      # something was violated
+    assert log.solver[0][:, 0].max() > 0.01                      # something was violated
 
     loss, violation, seconds, rate = figure("log", tmp_path / "train.log").axes
     assert violation.lines[0].get_ydata() == pytest.approx([np.mean(rows, axis=0)[0] for _, rows in told], rel=1e-4)
@@ -143,20 +135,13 @@ def test_log_of_real_caffe(tmp_path):
         ["loss", "violation by q", "solver time (ms)", "learning rate"]
 
 
-def glog(iteration, loss, lr=0.1, outputs=()):
-    lines = [f"solver.cpp:239] Iteration {iteration} (1.7 iter/s, 11s/20 iters), loss = {loss}"]
-    lines += [f"solver.cpp:258]     Train net output #{k}: {name} = {value}" for k, (name, value) in enumerate(outputs)]
-    lines += [f"sgd_solver.cpp:112] Iteration {iteration}, lr = {lr}"]
-    return "".join(f"I1116 03:29:12.802891 20579 {line}\n" for line in lines)
-
-
 def test_nan_is_shown(tmp_path):
     path = tmp_path / "x.log"
     path.write_text(glog(0, 2) + glog(20, "nan") + glog(40, "-nan") + glog(60, "inf") + glog(80, 1))
     loss, rate = figure("log", path).axes                           # no solver: no axes for it
     line, crosses = loss.lines
     assert np.isnan(line.get_ydata()).tolist() == [False, True, True, True, False]
-    assert list(crosses.get_xdata()) == [20, 40, 60] and crosses.get_color() == show.ALARM
+    assert list(crosses.get_xdata()) == [20, 40, 60] and crosses.get_color() == figures.ALARM
     assert "3 of the iterations shown, first 20" in loss.get_legend().texts[-1].get_text()
     path.write_text(glog(0, "nan"))
     assert list(figure("log", path).axes[0].lines[1].get_xdata()) == [0]
@@ -168,23 +153,6 @@ def test_contradictory_constraints_are_shown(tmp_path):
                     + glog(20, 1, 0.1, [("solver", v) for v in (0.2, 1e-9, 3, 0.001)]))
     crosses = figure("log", path).axes[1].lines[-1]
     assert list(crosses.get_xdata()) == [0] and "contradictory" in crosses.get_label()
-
-
-def test_resumed_training_replaces_what_it_repeats(tmp_path):
-    path = tmp_path / "x.log"
-    path.write_text("".join(glog(i, i) for i in (0, 20, 40, 60)) + "".join(glog(i, 100 + i) for i in (40, 60, 80)))
-    assert caffelog.read_log(path)["loss"] == {0: 0, 20: 20, 40: 140, 60: 160, 80: 180}
-    path.write_text("".join(glog(i, i) for i in (0, 20, 40, 60)) + glog(0, 7) + glog(20, 8))      # from the start
-    assert caffelog.read_log(path)["loss"] == {0: 7, 20: 8}
-
-
-def test_other_outputs_and_cut_lines(tmp_path):
-    path = tmp_path / "x.log"
-    path.write_bytes(glog(0, 1, 0.1, [("accuracy", 0.5)] + [("loss2", "3 (* 1 = 3 loss)")] * 4).encode()
-                     + b"I1116 test.cpp:1]     Test net output #0: solver = 7\n\xff\xfe\n"
-                     + b"I1116 03:29:12.802891 20579 solver.cpp:239] Iteration 20 (1 iter/s), loss = 0.5e\n"
-                     + b"I1116 03:29:12.802891 20579 solver.cpp:239] Iteration 40, lo")
-    assert caffelog.read_log(path) == {"loss": {0: 1}, "lr": {0: 0.1}, "solver": {}}
 
 
 def test_several_logs(tmp_path):
@@ -229,7 +197,7 @@ def bounds(drawn):
     axis = drawn.axes[-1]
     lines = [line for line in axis.lines if len(line.get_xdata()) == 4]
     top = round(max(axis.get_yticks()))
-    return {(top - round(np.mean(line.get_ydata())), round(line.get_xdata()[1], 3)): line.get_color() == show.ALARM
+    return {(top - round(np.mean(line.get_ydata())), round(line.get_xdata()[1], 3)): line.get_color() == figures.ALARM
             for line in lines}
 
 
@@ -244,7 +212,7 @@ def scores():
 def test_explanation_of_tags(scores):
     rgb = np.zeros((48, 56, 3), np.uint8)
     c = tag_constraints(np.isin(np.arange(21), [0, 3, 8]))
-    drawn = show.explain(rgb, scores, c, VOC_CLASSES)
+    drawn = explanation.draw_explanation(rgb, scores, c, VOC_CLASSES)
     q = softmax(scores.reshape(21, -1).astype(float), axis=0)
     p = ccnn.maximize(np.ascontiguousarray(scores.reshape(21, -1)), c).p
     for found, values in zip(areas(drawn), (q, p)):
@@ -257,13 +225,14 @@ def test_explanation_of_tags(scores):
     maps = {a.get_title(): a.images[0].get_array() for a in drawn.axes if a.images and a.get_title()}
     np.testing.assert_allclose(maps["p(bird)"].ravel(), p[3], atol=1e-6)
     np.testing.assert_allclose(maps["q(cat)"].ravel(), q[8], atol=1e-6)
-    assert (maps["labels of p"].reshape(-1, 3) == show.COLOURS[p.argmax(axis=0)]).all()
+    assert (maps["labels of p"].reshape(-1, 3) == overlay.COLOURS[p.argmax(axis=0)]).all()
 
 
 def test_explanation_of_sizes(scores):
     present, large = np.isin(np.arange(21), [0, 3, 8]), np.isin(np.arange(21), [3])
     scores[8] += 6                                                  # the small cat wants too much
-    drawn = show.explain(np.zeros((48, 56, 3), np.uint8), scores, size_constraints(present, large), VOC_CLASSES)
+    c = size_constraints(present, large)
+    drawn = explanation.draw_explanation(np.zeros((48, 56, 3), np.uint8), scores, c, VOC_CLASSES)
     acts = bounds(drawn)
     assert set(acts) == {(0, 0.2), (0, 0.7), (1, 0.1), (2, 0.01)} and acts[2, 0.01]
     assert areas(drawn)[1, 2] == pytest.approx(0.01, abs=1e-4)
@@ -288,12 +257,12 @@ def model(tmp_path):
                       tmp_path / "net.caffemodel", "--classes", tmp_path / "classes.txt"]
 
 
-def test_constraints_of_a_real_net(model, capsys):
+def test_constraints_of_a_real_net(model, caplog):
     folder, arguments = model
     out = folder / "new/figure.png"
     for _ in range(2):
         show.main([*map(str, arguments), "--tags", "cat, dog", "--large", "cat", "--out", str(out)])
-    assert f"replacing {out}" in capsys.readouterr().err
+    assert f"replacing {out}" in caplog.text
     assert np.asarray(Image.open(out)).std() > 10 and list(out.parent.iterdir()) == [out]
 
 

@@ -192,7 +192,7 @@ def test_the_score_is_that_of_infer_and_score(here, root, monkeypatch):
     for kind, options in (("", []), ("ilp", ["--ilp"]), ("authors", ["--crf", "authors"])):
         infer.main([f"{ROOT}/JPEGImages", "--only", f"{ROOT}/ImageSets/Segmentation/val.txt", "--out", f"masks{kind}",
                     "--net", str(net), "--weights", "ccnn.caffemodel", "--size", str(SIZE), "--jobs", "1", *options])
-        score.main([f"masks{kind}", "--out", f"score{kind}.json"])
+        score.main([f"masks{kind}", "--voc", ROOT, "--out", f"score{kind}.json"])
         row, = json.loads(Path(f"score{kind}.json").read_text())["rows"]
         np.testing.assert_allclose(ours[kind], row["iou"], atol=0.2)
         assert np.mean(ours[kind]) == pytest.approx(row["miou"], abs=0.02)

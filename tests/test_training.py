@@ -18,7 +18,7 @@ from caffe.proto import caffe_pb2
 from google.protobuf import text_format
 from tiny_voc import make_voc
 
-from ccnn import caffelog, proto, snapshots, weights
+from ccnn import caffelog, proto, snapshots, training, weights
 from ccnn.errors import UserError
 from ccnn.trunk import VGG16
 
@@ -388,6 +388,36 @@ def test_the_log_keeps_what_display_asks_for(start, finish):
     assert "Snapshotting to binary proto file snapshots/d_iter_5.caffemodel" in log
 
 
+def test_several_trainings_at_a_time(start, monkeypatch, caffe_bin):
+    """As a library: two at a time, all whole at the end; where one fails, the others are ended."""
+    monkeypatch.chdir(start.folder.parent)
+    monkeypatch.setenv("CAFFE", caffe_bin)
+
+    def prepare(name, *changes):
+        changes = [*SETTINGS, f"snapshot_prefix=snapshots/{name}", *changes]
+        return training.prepare(proto.read_solver("solvers/demo_tags.prototxt", changes), anew=True)
+    some = [prepare(name, "max_iter=6") for name in "abc"]
+    training.run_all(some, jobs=2)
+    for one in some:
+        assert one.iteration == 6 and weights.stored_layers(one.model)
+        assert list(caffelog.read_log(one.log).loss) == [0, 3]
+    assert prepare("a", "max_iter=6").start_at == 0                 # anew
+    assert not list(start.folder.glob("a_iter_*"))
+
+    long, bad = prepare("long", "max_iter=50000"), prepare("bad", "max_iter=50000", "base_lr=1e30")
+    with pytest.raises(UserError, match=r"at iteration \d+, .*; log: snapshots/bad.log"):
+        training.run_all([long, bad], jobs=2)
+    assert long._process.returncode == -signal.SIGKILL
+
+
+def test_the_repositorys_solvers_train_from_any_directory(tmp_path, python_bin):
+    """Their paths begin at the repository, which here has no data: that is what ends the run."""
+    run = subprocess.run([python_bin, ROOT / "tools/train.py", ROOT / "solvers/demo_tags.prototxt", "--set",
+                          f"snapshot_prefix={tmp_path}/s"], cwd=tmp_path, capture_output=True, text=True)
+    assert f"train.py: working in {ROOT}, where the paths of solver and net begin" in run.stderr
+    assert (run.returncode == 2 and "data/demo" in run.stderr) or run.returncode == 0
+
+
 # --- what is checked before Caffe starts
 
 @pytest.fixture
@@ -400,42 +430,53 @@ def here(tiny, tmp_path, monkeypatch):
 
 
 def refused(*arguments):
-    with pytest.raises((UserError, UserError, OSError)) as error:
+    with pytest.raises((UserError, OSError)) as error:
         train.main([str(a) for a in arguments])
     assert "\n" not in str(error.value)
     return str(error.value)
 
 
-def test_bad_input_is_refused_before_caffe_starts(here, monkeypatch):
-    demo = "solvers/demo_tags.prototxt"
-    assert "none.prototxt: no such file" in refused("none.prototxt")
-    assert "tools/init_weights.py makes it" in refused(demo, "--weights", "none.caffemodel")
-    (here / "bad.prototxt").write_text("max_itre: 5")
-    assert "bad.prototxt: is not a solver" in refused("bad.prototxt")
-    (here / "bad.prototxt").write_text("max_iter: 5")
-    assert "bad.prototxt: has no net" in refused("bad.prototxt")
-    assert "--set max_itre=5" in refused(demo, "--set", "max_itre=5")
-    assert "--set max_iter=many" in refused(demo, "--set", "max_iter=many")
-    assert "none.prototxt" in refused(demo, "--set", "net=none.prototxt")
-    assert "type 'Adma' is none of" in refused(demo, "--set", "type=Adma")
+DEMO = "solvers/demo_tags.prototxt"
+
+
+@pytest.mark.parametrize("text, arguments, complaint", [
+    (None, ["none.prototxt"], "none.prototxt: no such file"),
+    (None, [DEMO, "--weights", "none.caffemodel"], "tools/init_weights.py makes it"),
+    ("max_itre: 5", ["bad.prototxt"], "bad.prototxt: is not a solver"),
+    ("max_iter: 5", ["bad.prototxt"], "bad.prototxt: has no net"),
+    (None, [DEMO, "--set", "max_itre=5"], "--set max_itre=5"),
+    (None, [DEMO, "--set", "max_iter=many"], "--set max_iter=many"),
+    (None, [DEMO, "--set", "net=none.prototxt"], "none.prototxt"),
+    (None, [DEMO, "--set", "type=Adma"], "type 'Adma' is none of"),
+    ("layer {", [DEMO, "--set", "net=bad.prototxt"], "bad.prototxt: is not a net"),
+])
+def test_a_bad_solver_is_refused_before_caffe_starts(here, text, arguments, complaint):
+    if text:
+        (here / "bad.prototxt").write_text(text)
+    assert complaint in refused(*arguments)
+
+
+def test_missing_data_are_told_before_caffe_starts(here):
     net = (here / "prototxt/demo_tags.prototxt").read_text()
     (here / "net.prototxt").write_text(net.replace("data/demo", "data/none"))
-    assert "data/none" in refused(demo, "--set", "net=net.prototxt")
-    (here / "net.prototxt").write_text("layer {")
-    assert "net.prototxt: is not a net" in refused(demo, "--set", "net=net.prototxt")
+    assert "data/none" in refused(DEMO, "--set", "net=net.prototxt")
 
+
+def test_bad_weights_are_refused_before_caffe_starts(here):
     shapes = weights.convolutions("prototxt/demo_tags.prototxt")
     fit = {name: [np.ones(shape, "f4"), np.ones(shape[:1], "f4")] for name, shape in shapes.items()}
     weights.write_caffemodel("fit.caffemodel", fit)
     Path("cut.caffemodel").write_bytes(Path("fit.caffemodel").read_bytes()[:-5])
-    assert "cut.caffemodel: is not a whole" in refused(demo, "--weights", "cut.caffemodel")
+    assert "cut.caffemodel: is not a whole" in refused(DEMO, "--weights", "cut.caffemodel")
     fit["conv2"] = [np.ones((32, 8, 3, 3), "f4"), np.ones(32, "f4")]
     weights.write_caffemodel("other.caffemodel", fit)
     expected = f"layer conv2 is 32x8x3x3, but the net's is {weights.by(shapes['conv2'])}"
-    assert expected in refused(demo, "--weights", "other.caffemodel")
+    assert expected in refused(DEMO, "--weights", "other.caffemodel")
     weights.write_caffemodel("vgg.caffemodel", {"conv1_1": [np.ones((64, 3, 3, 3), "f4"), np.ones(64, "f4")]})
-    assert "holds no layer of the net" in refused(demo, "--weights", "vgg.caffemodel")
+    assert "holds no layer of the net" in refused(DEMO, "--weights", "vgg.caffemodel")
 
+
+def test_a_full_disk_is_told_before_caffe_starts(here, monkeypatch):
     usage = type(shutil.disk_usage("."))
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9 - 10**6, 10**6))
-    assert "MB do not fit into the 1 MB free" in refused(demo, "--set", "snapshot=10")
+    assert "MB do not fit into the 1 MB free" in refused(DEMO, "--set", "snapshot=10")

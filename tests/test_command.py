@@ -1,0 +1,112 @@
+"""Commands: errors in one line, messages of the library, and the private runtime from anywhere."""
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ccnn import command, errors
+from ccnn.errors import ImageError
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.mark.parametrize("error, status, text", [
+    (errors.UserError("a.txt: is\n  wrong"), 2, "a.txt: is wrong"),
+    (ImageError("a.jpg: is damaged"), 2, "a.jpg: is damaged"),
+    (FileNotFoundError(2, "No such file or directory", "b.txt"), 2, "b.txt: No such file or directory"),
+    (OSError("disk on fire"), 2, "disk on fire"),
+    (MemoryError("9 TB"), 2, "out of memory (9 TB); use a smaller size or fewer jobs"),
+    (ModuleNotFoundError("No module named 'matplotlib'"), 2,
+     f"No module named 'matplotlib'; get it with: {sys.executable} -m pip install -r requirements.txt"),
+    (KeyboardInterrupt(), 130, "stopped"),
+])
+def test_an_error_is_one_line(error, status, text, capsys, monkeypatch):
+    def main():
+        raise error
+    monkeypatch.setattr(sys, "argv", ["somewhere/infer.py"])
+    with pytest.raises(SystemExit) as exit:
+        command.run(main)
+    assert exit.value.code == status
+    assert capsys.readouterr().err == f"infer.py: error: {text}\n"
+
+
+TOOLS = [path for path in sorted((ROOT / "tools").glob("*.py")) if "__main__" in path.read_text()]
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda path: path.stem)
+def test_a_python_without_the_packages_is_an_error_in_one_line(tool, python_bin):
+    """-E ignores PYTHONPATH, -S the installed packages; CCNN_ACTIVATED: the private runtime has been tried."""
+    done = subprocess.run([python_bin, "-E", "-S", tool, "--help"], capture_output=True, text=True,
+                          env={**os.environ, "CCNN_ACTIVATED": "1"})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(rf"{tool.name}: error: No module named .*; run `make` first\n", done.stderr)
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.stem)
+def test_without_activate_a_tool_goes_on_in_the_private_runtime(tool, python_bin, tmp_path):
+    done = subprocess.run([python_bin, "-E", "-S", tool, "--help"], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "") and f"tools/{tool.name}" in done.stdout
+
+
+def test_a_tool_runs_with_any_python_from_any_directory(tmp_path):
+    """A path with spaces, the system's Python, a relative name of the tool, and another current directory."""
+    python = shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
+    place = tmp_path / "a place"
+    (place / "tools").mkdir(parents=True)
+    for name in ("_activate.py", "score.py"):
+        shutil.copy(ROOT / "tools" / name, place / "tools" / name)
+    (place / ".caffe").symlink_to(ROOT / ".caffe")
+    (tmp_path / "else").mkdir()
+    clean = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
+    done = subprocess.run([python, "-E", "-S", "../a place/tools/score.py", "a mask", "--voc", "no such place"],
+                          cwd=tmp_path / "else", env=clean, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "score.py: error: --voc no such place: no such folder; tools/get_voc.py makes it\n"
+
+
+def test_a_library_without_caffe_goes_on_in_the_private_runtime(tmp_path, python_bin):
+    """Another Python may have ccnn installed, but only the private runtime has Caffe."""
+    (tmp_path / "ccnn").mkdir()
+    (tmp_path / "ccnn/__init__.py").touch()
+    done = subprocess.run([python_bin, "-S", ROOT / "tools/infer.py", "--help"], capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert (done.returncode, done.stderr) == (0, "") and "tools/infer.py" in done.stdout
+
+
+def test_what_the_library_logs_is_shown(capsys, monkeypatch):
+    def main():
+        logging.getLogger("ccnn.training").info("starting\n at random")
+        logging.getLogger("ccnn.files").warning("replacing %s", "a.png")
+        logging.getLogger("elsewhere").info("not ours")
+        command.say("done")
+    monkeypatch.setattr(sys, "argv", ["tools/train.py"])
+    with pytest.raises(SystemExit):
+        command.run(main)
+    assert capsys.readouterr().err == "train.py: starting at random\ntrain.py: replacing a.png\ntrain.py: done\n"
+
+
+@pytest.mark.parametrize("returned", [None, 0, 1])
+def test_the_status_is_what_main_returns(returned):
+    with pytest.raises(SystemExit) as exit:
+        command.run(lambda: returned)
+    assert exit.value.code == returned
+
+
+def test_a_bug_keeps_its_traceback():
+    with pytest.raises(ZeroDivisionError):
+        command.run(lambda: 1 / 0)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1.5", "two", ""])
+def test_a_count_is_at_least_one(text, capsys):
+    parser = command.parser("doc")
+    parser.add_argument("--jobs", type=command.count)
+    assert parser.parse_args(["--jobs", "3"]).jobs == 3
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--jobs", text])
+    assert "at least 1" in capsys.readouterr().err

@@ -1,0 +1,55 @@
+"""Files that are whole or not there, and their checksums."""
+import hashlib
+import os
+
+import pytest
+
+from ccnn import files
+
+
+def test_a_file_appears_whole_or_not_at_all(tmp_path):
+    target = tmp_path / "new/folder/a.png"
+    with files.whole_file(target) as part:
+        part.write_text("half")
+        assert not target.exists() and part.suffix == ".png" and part.parent == target.parent
+        part.write_text("whole")
+    assert target.read_text() == "whole"
+
+    os.link(target, tmp_path / "reader")                # somebody who has it open: replaced, not written into
+    with files.whole_file(target) as part:
+        part.write_text("new")
+    assert (tmp_path / "reader").read_text() == "whole" and target.read_text() == "new"
+
+    with pytest.raises(RuntimeError), files.whole_file(target) as part:
+        part.write_text("broken")
+        raise RuntimeError
+    assert target.read_text() == "new"
+    assert os.listdir(target.parent) == ["a.png"]
+
+
+def test_a_file_that_was_never_begun_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError), files.whole_file(tmp_path / "a.png"):
+        pass
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path):
+    target = tmp_path / "data"
+    (tmp_path / ".data.part").mkdir()                   # what a killed run left
+    (tmp_path / ".data.part/old").touch()
+    with pytest.raises(RuntimeError), files.whole_folder(target) as part:
+        assert not any(part.iterdir())
+        raise RuntimeError
+    assert os.listdir(tmp_path) == []
+    with files.whole_folder(target) as part:
+        (part / "new").touch()
+        assert not target.exists()
+    assert os.listdir(tmp_path) == ["data"] and os.listdir(target) == ["new"]
+
+
+def test_checksums(tmp_path):
+    a, b = tmp_path / "a", tmp_path / "b"
+    a.write_bytes(b"x" * 3_000_000)
+    b.write_bytes(b"y")
+    assert files.digest(a) == hashlib.sha256(b"x" * 3_000_000).hexdigest()
+    assert files.digest(a, b, algorithm="md5", bar=True) == hashlib.md5(b"x" * 3_000_000 + b"y").hexdigest()
+    assert files.digest(b, a) != files.digest(a, b)

@@ -1,0 +1,52 @@
+"""From a photograph to its mask, called from Python, on a net whose answer is known."""
+import numpy as np
+import pytest
+from PIL import Image
+from tiny_net import make_net
+
+from ccnn import predict
+from ccnn.crf import PRESETS
+from ccnn.masks import mask_settings
+
+RED = (4 * np.arange(60)).astype(np.uint8)          # exceeds 128 from column 33 on
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    net, weights = make_net(tmp_path_factory.mktemp("tiny"))
+    return predict.find_model(net, weights)
+
+
+@pytest.fixture
+def rgb():
+    picture = np.zeros((40, 60, 3), np.uint8)
+    picture[..., 0] = RED
+    return picture
+
+
+def test_an_array_becomes_a_mask(files, rgb):
+    model = predict.load_model(files)
+    mask = predict.segment(rgb, model, predict.Recipe(predict.every_label(files)))
+    assert mask.dtype == np.uint8 and mask.shape == (40, 60)
+    assert np.array_equal(mask[:, :57], np.tile(RED[:57] > 128, (40, 1)))       # the last cell sits on column 56
+    only_bicycle = predict.segment(rgb, model, predict.Recipe([0, 2]))
+    assert np.array_equal(only_bicycle[0, :57], 2 * (RED[:57] > 178))
+    sharp = predict.segment(rgb, model, predict.Recipe(predict.every_label(files), PRESETS["tuned"]))
+    assert sharp.shape == (40, 60) and set(np.unique(sharp)) <= {0, 1}
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_every_photograph_is_answered_for(files, rgb, tmp_path, jobs):
+    work = []
+    for k in range(4):
+        Image.fromarray(rgb).save(tmp_path / f"{k}.png")
+        work.append((tmp_path / f"{k}.png", tmp_path / f"masks/{k}.png", tmp_path / f"masks/{k}.npz"))
+    (tmp_path / "2.png").write_bytes(b"no photograph")
+    recipe = predict.Recipe(predict.every_label(files))
+    answers = list(predict.segment_files(work, files, recipe, jobs))
+    assert len(answers) == 4
+    failures = [answer for answer in answers if answer]
+    assert len(failures) == 1 and "2.png: is not an image" in failures[0]
+    assert sorted(path.name for path in (tmp_path / "masks").iterdir()) == \
+        ["0.npz", "0.png", "1.npz", "1.png", "3.npz", "3.png"]
+    assert mask_settings(tmp_path / "masks/0.png") == predict.mask_settings_of(files, recipe)

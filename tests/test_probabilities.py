@@ -1,0 +1,55 @@
+"""tools/crf.py: from saved probabilities to masks."""
+import crf as crf_tool
+import numpy as np
+import pytest
+from PIL import Image
+from tiny_probabilities import arguments, make_probabilities
+
+from ccnn import crf
+from ccnn.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    return make_probabilities(tmp_path_factory.mktemp("voc"))
+
+
+def test_the_command_writes_one_mask_per_file_and_resumes(saved, tmp_path, caplog):
+    caplog.set_level("INFO")
+    assert crf_tool.main(arguments(saved, tmp_path / "out")) == 0
+    for path in sorted((saved / "probabilities").iterdir()):
+        with Image.open(tmp_path / f"out/{path.stem}.png") as image:
+            assert image.mode == "P" and image.size == (48, 40) and image.getpalette()[3:6] == [128, 0, 0]
+            p = np.load(path)["probabilities"].astype(np.float32)
+            rgb = np.array(Image.open(saved / f"JPEGImages/{path.stem}.jpg"))
+            expected = crf.dense_crf(rgb, np.log(p), crf.PRESETS["authors"]).argmax(axis=0)
+            assert (np.array(image) == expected).mean() > 0.995
+            assert (np.array(image) != p.argmax(axis=0)).any()          # the CRF did something
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    assert crf_tool.main(arguments(saved, tmp_path / "out")) == 0
+    assert "3 of 3 were finished before" in caplog.text
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    with pytest.raises(UserError, match="made otherwise.*--force"):
+        crf_tool.main(arguments(saved, tmp_path / "out", "--preset", "tuned"))
+    assert crf_tool.main(arguments(saved, tmp_path / "out", "--preset", "tuned", "--force")) == 0
+    assert "replacing 3 files" in caplog.text
+
+
+@pytest.mark.parametrize("content, complaint", [
+    (b"PK\x03\x04 not really", "holds no probabilities"),
+    (dict(p=np.zeros(3)), "holds no probabilities"),
+    (dict(probabilities=np.zeros((40, 48))), "L x height x width"),
+    (dict(probabilities=np.zeros((2, 40, 48))), "sum to 1"),
+    (dict(probabilities=np.full((2, 40, 48), np.nan)), "sum to 1"),
+    (dict(probabilities=np.full((2, 48, 40), 0.5)), "not the shape of"),
+    (dict(probabilities=np.full((2, 40, 48), 0.5), crf="tuned"), "went through the CRF before"),
+])
+def test_a_wrong_file_is_named_at_the_end_and_the_rest_done(saved, tmp_path, capsys, content, complaint):
+    bad = tmp_path / "2007_000001.npz"
+    bad.write_bytes(content) if isinstance(content, bytes) else np.savez(bad, **content)
+    status = crf_tool.main([str(bad), str(saved / "probabilities/2007_000002.npz"), "--jobs", "1",
+                            "--images", str(saved / "JPEGImages"), "--out", str(tmp_path / "out")])
+    assert status == 1
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["2007_000002.png"]
+    error = capsys.readouterr().err
+    assert str(bad) in error and complaint in error and "1 failed" in error
