@@ -3,8 +3,8 @@
     python setup.py build_ext --inplace      for this processor
     pip wheel .                              for every processor of the level x86-64-v3 (2013 and later)
 
-CCNN_ARCH=native, x86-64-v2, ... overrides the level. The module ccnn._processor records what the others need; ccnn checks
-it before it loads them.
+CCNN_ARCH=native, x86-64-v2, ... overrides the level. The module ccnn._processor records what the others need; ccnn
+checks it before it loads them.
 """
 import os
 import platform

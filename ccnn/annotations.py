@@ -11,15 +11,21 @@ def read_boxes(path, classes):
     Boxes are in pixels, counted from 0, half-open, clipped to the image. Objects marked difficult are in the image and
     therefore in the list.
     """
+    def text(item, path):
+        found = item.findtext(path)
+        if found is None:
+            raise ValueError(f"has no {path}")
+        return found.strip()
+
     try:
         root = ElementTree.parse(path).getroot()
-        height, width = (int(root.findtext(f"size/{side}")) for side in ("height", "width"))
-        objects = [(item.findtext("name").strip(),
-                    [float(item.findtext(f"bndbox/{side}")) for side in ("ymin", "xmin", "ymax", "xmax")])
+        height, width = (int(text(root, f"size/{side}")) for side in ("height", "width"))
+        objects = [(text(item, "name"),
+                    [float(text(item, f"bndbox/{side}")) for side in ("ymin", "xmin", "ymax", "xmax")])
                    for item in root.findall("object")]
     except OSError as error:
         raise ImageError(f"{path}: cannot read the annotation: {reason(error)}") from None
-    except (ElementTree.ParseError, AttributeError, TypeError, ValueError) as error:
+    except (ElementTree.ParseError, ValueError) as error:
         raise ImageError(f"{path}: is not a VOC annotation: {error}") from None
     boxes = []
     for name, (ymin, xmin, ymax, xmax) in objects:

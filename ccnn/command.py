@@ -39,7 +39,7 @@ def run(main: Callable[[], Optional[int]]) -> NoReturn:
     except KeyboardInterrupt:
         fail("stopped", 130)
     except BrokenPipeError:              # `tool | head`: the reader has seen enough
-        sys.stdout = open(os.devnull, "w")
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  stays open until the end
         sys.exit(0)
     except MemoryError as e:
         fail(f"out of memory ({e or 'no details'}); use a smaller size or fewer jobs", 2)

@@ -10,6 +10,7 @@ The solver (ccnn.dual) takes them with scores from any framework.
 """
 
 import functools
+from typing import Optional
 
 import numpy as np
 from scipy import sparse
@@ -31,6 +32,13 @@ class Constraints:
     """
 
     __slots__ = ("A", "b", "beta", "allowed", "regions", "matrix")      # in the order of _set
+
+    A: np.ndarray
+    b: np.ndarray
+    beta: np.ndarray
+    allowed: Optional[np.ndarray]
+    regions: Optional[np.ndarray]
+    matrix: Optional[sparse.csc_matrix]
 
     def __init__(self, A, b, beta, allowed=None, regions=None):
         A = _frozen(A, float)
@@ -171,7 +179,7 @@ def tag_constraints(present, fg_lower=0.05, fg_beta=2.0, bg_lower=0.3, bg_upper=
     foreground = np.flatnonzero(allowed)[1:]
     rows = [(l, fg_lower, fg_beta) for l in foreground]
     upper = [(BACKGROUND, bg_upper, np.inf)] if foreground.size else []
-    return _label_rows(allowed, rows + [(BACKGROUND, bg_lower, np.inf)], upper)
+    return _label_rows(allowed, [*rows, (BACKGROUND, bg_lower, np.inf)], upper)
 
 
 def size_constraints(present, large, fg_lower=0.1, fg_beta=np.inf, small_upper=0.01, bg_lower=0.2, bg_upper=0.7,

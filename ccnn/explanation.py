@@ -22,7 +22,7 @@ def draw_explanation(rgb: np.ndarray, scores: np.ndarray, c: "ccnn.Constraints",
     s = ccnn.maximize(f, c)
     if s.status == "infeasible":
         raise UserError("the constraints contradict each other: no distribution obeys them")
-    labels = [int(label) for label in np.flatnonzero(c.allowed)]
+    labels = [int(label) for label in np.flatnonzero(np.ones(len(f), bool) if c.allowed is None else c.allowed)]
 
     columns = 2 + len(labels)
     height = max(2 * SIDE * rgb.shape[0] / rgb.shape[1], 3.4) + 0.7

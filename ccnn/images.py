@@ -68,7 +68,7 @@ def fit(height, width, long_side):
 
 def shrink(rgb, long_side):
     """The image with its long side reduced to `long_side` pixels (antialiased bicubic)."""
-    height, width = fit(*rgb.shape[:2], long_side)
+    height, width = fit(rgb.shape[0], rgb.shape[1], long_side)
     if (height, width) == rgb.shape[:2]:
         return rgb
-    return np.asarray(Image.fromarray(rgb).resize((width, height), Image.BICUBIC))
+    return np.asarray(Image.fromarray(rgb).resize((width, height), Image.Resampling.BICUBIC))

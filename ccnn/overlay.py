@@ -21,7 +21,7 @@ def overlay(rgb: np.ndarray, mask: np.ndarray, classes: Sequence[str], long_side
     rgb = shrink(rgb, long_side)
     height, width = rgb.shape[:2]
     area = np.bincount(mask.ravel(), minlength=len(classes)) / mask.size
-    mask = np.asarray(Image.fromarray(mask).resize((width, height), Image.NEAREST))
+    mask = np.asarray(Image.fromarray(mask).resize((width, height), Image.Resampling.NEAREST))
     mixed = np.where(mask[..., None] == BACKGROUND, rgb, rgb // 2 + COLOURS[mask] // 2)
 
     size = min(28, max(11, width // 32))                # of the letters, in pixels

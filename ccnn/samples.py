@@ -85,7 +85,7 @@ class Samples:
         self.size = self.input_size()
         self.files = [self.input_file(id) for id in self.ids]
         self.data.check_masks(self.needs)
-        self.order = functools.lru_cache(maxsize=2)(self.order)
+        self.cached_order = functools.lru_cache(maxsize=2)(self.order)
 
     @classmethod
     def read_settings(cls, options):
@@ -127,7 +127,7 @@ class Samples:
     def index(self, t, attempt=0):
         """The number of the image that sample t shows; attempt > 0: of the image that replaces a damaged one."""
         epoch, position = divmod(t, len(self.ids))
-        return self.order(epoch)[(position + attempt) % len(self.ids)]
+        return self.cached_order(epoch)[(position + attempt) % len(self.ids)]
 
     def image(self, t):
         """The file of sample t."""
@@ -209,7 +209,7 @@ class FeatureSamples(Samples):
         _, *grid = features.shape
         if shapes:
             shape = one_shape(shapes)
-            reduced = fit(*shape, self.size)
+            reduced = fit(shape[0], shape[1], self.size)
             expected = [VGG16.cells(length) for length in reduced]
             if grid != expected:
                 raise ImageError(f"{file}: has {grid[0]} x {grid[1]} cells; {next(iter(shapes))} at size {self.size} "

@@ -156,4 +156,4 @@ def by_key(text):
 
 
 def value(line):
-    return re.match(r"\w+: (\S+)", line)[1]
+    return line.partition(": ")[2].split()[0]

@@ -13,7 +13,7 @@ NUMBERS = {"miou": "mIoU", "overall": "accuracy", "mean": "mean acc."}      # of
 
 def text_table(header: Sequence[str], lines: Sequence[Sequence[Cell]]) -> str:
     """Columns padded with spaces. The first two hold words, the others numbers."""
-    rows = [list(header)] + cells(lines)
+    rows = [list(header), *cells(lines)]
     widths = [max(map(len, column)) for column in zip(*rows)]
     return "".join("  ".join(v.ljust(w) if i < 2 else v.rjust(w) for i, (v, w) in enumerate(zip(row, widths))).rstrip()
                    + "\n" for row in rows)
@@ -22,7 +22,7 @@ def text_table(header: Sequence[str], lines: Sequence[Sequence[Cell]]) -> str:
 def markdown_table(header: Sequence[str], lines: Sequence[Sequence[Cell]]) -> str:
     rule = ["---" if i < 2 else "---:" for i in range(len(header))]
     return "".join(f"| {' | '.join(v.replace('|', '&#124;') for v in row)} |\n"
-                   for row in [list(header), rule] + cells(lines))
+                   for row in [list(header), rule, *cells(lines)])
 
 
 def cells(lines: Sequence[Sequence[Cell]]) -> list[list[str]]:
@@ -39,7 +39,7 @@ def score_tables(scores: Sequence[Score], classes: Sequence[str], table: Table) 
                if any(score.crf == crf and getattr(score, key) is not None for score in scores)]
     overview = [[name, split] + [number(line.get(crf), key) for key, crf in columns]
                 for (name, split, _), line in lines.items()]
-    detail = [[score.name + suffix[score.crf], score.split] + score.iou + [score.miou]
+    detail = [[score.name + suffix[score.crf], score.split, *score.iou, score.miou]
               for line in lines.values() for _, score in sorted(line.items()) if score.iou]
     return (table(["method", "set"] + [NUMBERS[key] + suffix[crf] for key, crf in columns], overview) + "\n"
             + table(["IoU", "set"] + [SHORT.get(name, name) for name in classes] + ["mIoU"], detail))

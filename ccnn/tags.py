@@ -21,7 +21,7 @@ def read_tags(path, classes):
             continue
         if not 2 <= len(row) <= 3 or not row[0]:
             raise UserError(f"{where}: expected image,tags or image,tags,large with ; between tags; got {row!r}")
-        name, tags, large = (row + [""])[:3]
+        name, tags, large = ([*row, ""])[:3]
         id = image_id(name, where)
         if id in table:
             raise UserError(f"{where}: image {name!r} has a row already; remove one of them")

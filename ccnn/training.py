@@ -137,7 +137,7 @@ class Training:
 
     def start(self, threads: Optional[int] = None) -> None:
         """Start Caffe; threads: how many OpenBLAS may use."""
-        kept = open(self.log, "a")              # closed by the thread that writes it
+        kept = open(self.log, "a")  # noqa: SIM115  closed by the thread that writes it
         environment = dict(os.environ, GLOG_logtostderr="1", GLOG_minloglevel="0",
                            CCNN_START_ITERATION=str(self.start_at * self.solver.iter_size))
         if threads:

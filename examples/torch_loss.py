@@ -29,7 +29,7 @@ def draw(count, side=33):
 
 net = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 5, padding=2), torch.nn.ReLU(), torch.nn.Conv2d(16, 3, 5, padding=2))
 loss, optimiser = ConstrainedLoss(), torch.optim.Adam(net.parameters(), 1e-2)
-for step in range(60):
+for _step in range(60):
     images, tags, _ = draw(8)
     value = loss(net(images), [ccnn.tag_constraints(present) for present in tags])
     optimiser.zero_grad()

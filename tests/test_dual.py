@@ -670,7 +670,8 @@ def test_a_constant_row_is_bought_at_its_price():
     assert s.value == pytest.approx(2 * 0.5)
 
 
-@pytest.mark.parametrize("L, k, n, std, regions", [(5, 60, 100, 1, False), (21, 500, 5, 10, False), (21, 500, 5, 1, True)])
+@pytest.mark.parametrize("L, k, n, std, regions", [
+    (5, 60, 100, 1, False), (21, 500, 5, 10, False), (21, 500, 5, 1, True)])
 def test_many_rows_that_depend_on_each_other(L, k, n, std, regions):
     """The factor of their covariance has pivots that are 0 but for rounding."""
     for seed in range(3):
@@ -720,7 +721,7 @@ print((peak() - before) / f.nbytes)
 def test_small_groups_of_pixels_are_not_padded():
     said = run(MANY_GROUPS)
     assert said.returncode == 0, said.stderr
-    assert float(said.stdout) < 12          # in units of the scores; one block of 256 pixels for each group would be 200
+    assert float(said.stdout) < 12      # in units of the scores; one block of 256 pixels for each group would be 200
 
 
 def test_fractional_regions_need_no_matrix(monkeypatch):
@@ -786,7 +787,8 @@ def test_a_solution_pickles(problem, gradient):
     s = ccnn.maximize(f, c, diff=np.empty_like(f) if gradient else None)
     for t in (pickle.loads(pickle.dumps(s)), copy.copy(s), copy.deepcopy(s)):
         assert t.p.tobytes() == s.p.tobytes() and t.lam.tobytes() == s.lam.tobytes() and t.value == s.value
-        assert (t.status, t.gap, t.residual, t.iterations, t.loss) == (s.status, s.gap, s.residual, s.iterations, s.loss)
+        for name in ("status", "gap", "residual", "iterations", "loss"):
+            assert getattr(t, name) == getattr(s, name)
         assert t.write(np.zeros_like(f)).tobytes() == s.p.tobytes() and repr(t) == repr(s)
         with pytest.raises(ValueError):
             t.write(np.zeros((1, 1)))

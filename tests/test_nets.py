@@ -58,7 +58,7 @@ def test_nets_are_those_that_make_nets_writes():
 def test_there_is_a_net_and_a_solver_for_every_system():
     training = [*VGG_8S, "ccnn_tags_32s", "finetune_size",
                 *(f"{part}_{system}" for part in ("head", "demo") for system in SYSTEMS)]
-    assert sorted(training + ["head_tags_paper"]) == SOLVERS
+    assert sorted([*training, "head_tags_paper"]) == SOLVERS
     deploy = ["trunk", "deploy_8s", "deploy_32s", "head_deploy", "demo_deploy"]
     assert sorted(training + deploy) == sorted(path.stem for path in (ROOT / "prototxt").glob("*.prototxt"))
 

@@ -21,6 +21,7 @@ from tiny_voc import make_voc
 from ccnn import caffelog, proto, snapshots, training, weights
 from ccnn.errors import UserError
 from ccnn.trunk import VGG16
+import contextlib
 
 ROOT = Path(__file__).resolve().parent.parent
 SOLVERS = sorted(path.stem for path in (ROOT / "solvers").glob("*.prototxt"))
@@ -182,10 +183,8 @@ def children(pid):
 
 
 def end(pid):
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def wait_for(condition, run):
