@@ -99,7 +99,8 @@ def draw_panel(rows: Sequence[PanelRow], titles: Sequence[str], classes: Sequenc
     width = 2.2                                             # inches per picture
     heights = [width * row.image.shape[0] / row.image.shape[1] for row in rows]
     across = 2 + len(titles)
-    figure = Figure(figsize=(width * across, sum(heights) + 0.06 * len(rows) + 0.9), layout=ConstrainedLayoutEngine(w_pad=0.02, h_pad=0.02, wspace=0, hspace=0))
+    figure = Figure(figsize=(width * across, sum(heights) + 0.06 * len(rows) + 0.9),
+                    layout=ConstrainedLayoutEngine(w_pad=0.02, h_pad=0.02, wspace=0, hspace=0))
     axes = figure.subplots(len(rows), across, squeeze=False, height_ratios=heights)
     for line, row in zip(axes, rows):
         for axis, picture in zip(line, [row.image, *(COLOURS[mask] for mask in row.masks)]):

@@ -3,7 +3,6 @@
 A solver is a recipe, which many share, and what it has in another way. Each file has all lines with their reasons, and
 says at its top which recipe it is and which values differ. Edit this file, not the solvers: a test compares them.
 """
-import re
 from typing import NamedTuple
 
 from ccnn.nets import CCNN, SYSTEMS, net_name

@@ -1,4 +1,5 @@
 """`caffe train` runs every solver; tools/train.py survives what ends a run."""
+import contextlib
 import itertools
 import math
 import os
@@ -21,7 +22,6 @@ from tiny_voc import make_voc
 from ccnn import caffelog, proto, snapshots, training, weights
 from ccnn.errors import UserError
 from ccnn.trunk import VGG16
-import contextlib
 
 ROOT = Path(__file__).resolve().parent.parent
 SOLVERS = sorted(path.stem for path in (ROOT / "solvers").glob("*.prototxt"))

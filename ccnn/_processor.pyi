@@ -1,0 +1,2 @@
+"""See cython/ccnn/_processor.pyx."""
+NEEDS: tuple[str, ...]
