@@ -60,7 +60,7 @@ def run(*arguments):
 
 
 def result(place):
-    """What a run scored: {"iou": {kind: a number a class}, ...}"""
+    """What a run scored: {"iou": {kind: one number per class}, ...}"""
     return json.loads(Path(place, "score.json").read_text())
 
 
