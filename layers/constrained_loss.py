@@ -95,18 +95,29 @@ class ConstrainedLossLayer(LossLayer):
         self.diagnostics = top[1].data if len(top) > 1 else None
         super().forward(bottom, top)
 
-    def image_loss(self, k, f, diff, bottom):
-        """1. what is known of image k   2. p, and the gradient in diff   3. what the solver did"""
-        c = self.image_constraints(k, bottom)
+    def batch_loss(self, f, diff, bottom):
+        """1. what is known of each image   2. p of all images, and the gradients in diff   3. what the solver did"""
+        constraints = []
+        for k in range(len(f)):
+            with self.naming(k):
+                constraints.append(self.image_constraints(k, bottom))
         start = time.perf_counter()
-        s = ccnn.maximize(f, c, **self.solver, diff=diff)
+        try:
+            solutions = ccnn.maximize_batch(f, constraints, **self.solver, diff=diff)
+        except ValueError as error:                     # "image 3: what is wrong"
+            image, _, problem = str(error).partition(": ")
+            self.fail(f"{problem} ({self.where(image.split()[1])})")
+        seconds = (time.perf_counter() - start) / len(f)
+        return [self.outcome(k, c, s, f[k], diff[k], seconds) for k, (c, s) in enumerate(zip(constraints, solutions))]
+
+    def outcome(self, k, c, s, f, diff, seconds):
+        """The loss of image k. Report what is not optimal; replace the solution of contradictory constraints."""
         gap, iterations = s.gap, s.iterations
         if s.status != "optimal":
             self.report(s.status, k)
         if s.status == "infeasible":
             gap = np.inf
             s = ccnn.maximize(f, without_rows(c, len(f)), **self.solver, diff=diff)
-        seconds = time.perf_counter() - start
         if self.diagnostics is not None:
             q = s.p + diff * f.shape[1]
             self.diagnostics[k] = violation(c, q), gap, iterations, seconds

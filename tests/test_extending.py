@@ -1,0 +1,51 @@
+"""docs/extending.md: every section's code runs as it stands; examples/: every script runs."""
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = (ROOT / "docs/extending.md").read_text()
+SECTIONS = dict(re.findall(r"^## (.*?)\n.*?^```python(.*?)^```", PAGE, re.M | re.S))
+
+
+def test_every_section_has_code():
+    assert set(SECTIONS) == set(re.findall(r"^## (.*)", PAGE, re.M))
+    assert set(SECTIONS) >= {"A constraint", "A loss", "A trunk", "A CRF preset", "An engine"}
+
+
+def run(command, folder):
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))})
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("title", SECTIONS)
+def test_the_code_of_a_section(title, tmp_path):
+    need, code = SECTIONS[title].split("\n", 1)
+    if need.strip():
+        pytest.importorskip({"caffe": "caffe", "crf": "pydensecrf"}[need.strip()])
+    (tmp_path / "section.py").write_text(code)
+    run([sys.executable, "section.py"], tmp_path)
+
+
+def test_numpy_example(tmp_path):
+    said = run([sys.executable, ROOT / "examples/numpy_solver.py"], tmp_path)
+    assert re.search(r"^optimal: .*\n.*\ncat +area before 0.12, after 0.30\ndog .*after 0.00$", said, re.M), said
+
+
+def test_caffe_example(tmp_path):
+    pytest.importorskip("caffe")
+    said = run([sys.executable, ROOT / "examples/caffe_layer.py"], tmp_path)
+    first, last = re.findall(r"^step \d+: loss (\S+); areas \S+, \S+, (\S+)$", said, re.M)
+    assert float(last[0]) < float(first[0]) / 10 and float(last[1]) < 0.01 < float(first[1])
+
+
+def test_torch_example(tmp_path):
+    pytest.importorskip("torch", reason="needs PyTorch: make test-package runs it where there is one")
+    said = run([sys.executable, ROOT / "examples/torch_loss.py"], tmp_path)
+    assert min(map(float, re.findall(r"\d\.\d\d", said))) > 0.5, said
