@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # The same examples everywhere, and no limit on time: a machine may be busy.
-settings.register_profile("steady", deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+settings.register_profile("steady", deadline=None, derandomize=True, database=None,
+                          suppress_health_check=list(HealthCheck))
 settings.load_profile("steady")
 
 os.environ.setdefault("GLOG_minloglevel", "2")      # Caffe's log of every layer; errors stay

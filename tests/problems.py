@@ -4,11 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import ccnn
 import numpy as np
-from ccnn import Constraints, box_constraints, mask_constraints, size_constraints, tag_constraints
 from scipy import sparse
 from scipy.special import softmax
+
+import ccnn
+from ccnn import Constraints, box_constraints, mask_constraints, size_constraints, tag_constraints
 
 
 def smooth(rng, labels, height, width, std=1.0):

@@ -2,11 +2,12 @@
 import os
 import pickle
 
-import ccnn
 import numpy as np
 import pytest
-from ccnn import Constraints, tag_constraints
 from problems import KINDS, flags, run
+
+import ccnn
+from ccnn import Constraints, tag_constraints
 
 
 def images(kind, count=7):
@@ -28,7 +29,8 @@ def test_solutions_are_those_of_maximize_bit_for_bit(kind, dtype):
             assert diff.tobytes() == one.tobytes() and len(together) == len(F)
             for s, t in zip(alone, together):
                 assert s.p.tobytes() == t.p.tobytes() and s.lam.tobytes() == t.lam.tobytes()
-                assert (s.gap, s.value, s.iterations, s.status, s.loss) == (t.gap, t.value, t.iterations, t.status, t.loss)
+                for name in ("gap", "value", "iterations", "status", "loss"):
+                    assert getattr(s, name) == getattr(t, name)
         assert pickle.loads(pickle.dumps(together))[0].p.tobytes() == alone[0].p.tobytes()
 
 

@@ -3,12 +3,13 @@ import copy
 import itertools
 import pickle
 
-import ccnn
 import numpy as np
 import oracles
 import pytest
-from ccnn import Constraints, box_constraints, mask_constraints, size_constraints, tag_constraints
 from scipy import sparse
+
+import ccnn
+from ccnn import Constraints, box_constraints, mask_constraints, size_constraints, tag_constraints
 
 inf = np.inf
 e = np.eye(3)

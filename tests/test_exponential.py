@@ -1,6 +1,7 @@
 """The accuracy that cython/ccnn/_exponential.h states, against NumPy in higher precision."""
 import numpy as np
 import pytest
+
 from ccnn import _exponential, processor
 
 FMA = "fma" in processor.NEEDS          # compiled with fused multiply-add, which rounds once less

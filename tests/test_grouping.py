@@ -1,9 +1,10 @@
 """Pixels are grouped exactly as their columns are equal."""
 import numpy as np
 import pytest
-from ccnn._grouping import groups_of_pixels
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from ccnn._grouping import groups_of_pixels
 
 
 def same_partition(found, allowed, regions):
@@ -15,8 +16,8 @@ def same_partition(found, allowed, regions):
 
 
 @settings(max_examples=50)
-@given(seed=st.integers(0, 10 ** 6), n=st.integers(1, 600), L=st.integers(0, 5), k=st.integers(0, 5), kinds=st.integers(1, 4),
-       runs=st.booleans())
+@given(seed=st.integers(0, 10 ** 6), n=st.integers(1, 600), L=st.integers(0, 5), k=st.integers(0, 5),
+       kinds=st.integers(1, 4), runs=st.booleans())
 def test_groups_are_the_distinct_columns(seed, n, L, k, kinds, runs):
     rng = np.random.default_rng(seed)
     L = L or int(not k)

@@ -1,14 +1,15 @@
 """The claims of the paper's section 4 and of its supplement, each against a computation that does not assume it."""
 import itertools
 
-import ccnn
 import numpy as np
 import oracles
 import pytest
-from ccnn import Constraints, tag_constraints
 from oracles import Problem, distance
 from scipy import optimize
 from scipy.special import logsumexp, softmax, xlogy
+
+import ccnn
+from ccnn import Constraints, tag_constraints
 
 inf = np.inf
 
