@@ -249,7 +249,7 @@ cdef class LabelSums(Dual):
 
 
 cdef double exponentiate(LabelSums s, Py_ssize_t g, const real* f, Py_ssize_t stride) noexcept nogil:
-    """E of group g for the biases made_for. Return what the maxima that E leaves out add to the mean over the pixels."""
+    """E of group g for the biases made_for. Return what the maxima that E leaves out add to the mean over pixels."""
     cdef Py_ssize_t labels = s.label_at[g + 1] - s.label_at[g], size = s.groups.first[g + 1] - s.groups.first[g]
     cdef Py_ssize_t all = size, start = 0, count, l, i, every = s.every
     cdef double top[BLOCK]
