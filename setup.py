@@ -1,10 +1,11 @@
 """Compile the solver: cython/ccnn/*.pyx become modules of the package ccnn.
 
-    python setup.py build_ext --inplace      for this processor
-    pip wheel .                              for every processor of the level x86-64-v3 (2013 and later)
+    python setup.py build_ext --inplace      for this processor; pip install -e . too
+    pip wheel .   pip install .              for every processor of the level x86-64-v3 (2013 and later)
+    CCNN_ARCH=native pip install .           for this processor; any name that gcc's -march knows
 
-CCNN_ARCH=native, x86-64-v2, ... overrides the level. The module ccnn._processor records what the others need; ccnn
-checks it before it loads them.
+A build backend cannot tell `pip install .` from `pip wheel .`, and a wheel may travel: both get the safe level. The
+module ccnn._processor records what the others need; ccnn checks it before it loads them.
 """
 import os
 import platform
@@ -23,7 +24,7 @@ MODULES = sorted(path.stem for path in SOURCES.glob("*.pyx"))
 
 # -ffast-math lets gcc call the vector exponentials of libmvec. It stays off the link line, where it would add start-up
 # code that makes the whole process flush denormal numbers to zero.
-FLAGS = ["-O3", "-ffast-math", "-fno-math-errno", "-mprefer-vector-width=512"]
+FLAGS = ["-O3", "-ffast-math", "-fno-math-errno", "-mprefer-vector-width=512", "-g0"]
 # What each level needs, in the words of /proc/cpuinfo. An unknown level is not checked.
 V2 = "cx16 lahf_lm popcnt sse4_1 sse4_2 ssse3"
 V3 = V2 + " abm avx avx2 bmi1 bmi2 f16c fma movbe"

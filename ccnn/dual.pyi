@@ -1,5 +1,5 @@
 from collections.abc import Iterable
-from typing import Literal, NoReturn, Optional
+from typing import Literal, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,9 +24,9 @@ class Solution:
     @property
     def status(self) -> Literal["optimal", "infeasible", "stalled"]: ...
     @property
-    def ray(self) -> Optional[NDArray[np.float64]]: ...
+    def ray(self) -> NDArray[np.float64] | None: ...
     @property
-    def loss(self) -> Optional[float]: ...
+    def loss(self) -> float | None: ...
     def __init__(self) -> NoReturn: ...
     def write(self, zeros: NDArray[np.floating]) -> NDArray[np.floating]: ...
 
@@ -36,7 +36,7 @@ def maximize(
     hardness: float = 1.0,
     method: Literal["newton", "pga"] = "newton",
     tol: float = 1e-6,
-    diff: Optional[NDArray[np.floating]] = None,
+    diff: NDArray[np.floating] | None = None,
 ) -> Solution: ...
 def maximize_batch(
     F: ArrayLike,
@@ -45,7 +45,7 @@ def maximize_batch(
     method: Literal["newton", "pga"] = "newton",
     tol: float = 1e-6,
     threads: int = 0,
-    diff: Optional[NDArray[np.floating]] = None,
+    diff: NDArray[np.floating] | None = None,
 ) -> list[Solution]: ...
 def mean_log_partition(f: NDArray[np.floating], hardness: float) -> float: ...
 def exp_pass(x: NDArray[np.float32]) -> float: ...

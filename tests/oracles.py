@@ -1,4 +1,4 @@
-"""Slow twins of the solver, float64, written from the paper and not from dual.pyx.
+"""Slow twins of the solver, float64, written from the paper and not from the compiled solver.
 
 primal   minimise   mean_i KL(p_i || q_i) + beta' xi,    q = softmax(hardness f) over all labels
          subject to (1/n) M p >= b - xi,  xi >= 0,  p_i on the simplex,  p_i(l) = 0 where l is not allowed

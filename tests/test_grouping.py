@@ -17,8 +17,7 @@ def same_partition(found, allowed, regions):
 
 @settings(max_examples=50)
 @given(seed=st.integers(0, 10 ** 6), n=st.integers(1, 600), L=st.integers(0, 5), k=st.integers(0, 5),
-       kinds=st.integers(1, 4),
-       runs=st.booleans())
+       kinds=st.integers(1, 4), runs=st.booleans())
 def test_groups_are_the_distinct_columns(seed, n, L, k, kinds, runs):
     rng = np.random.default_rng(seed)
     L = L or int(not k)

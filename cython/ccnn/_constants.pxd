@@ -6,7 +6,7 @@ cdef enum:
 cdef extern from *:
     """
     #define HARD 1e300          /* the price of a hard row: compiled with -ffast-math, there is no infinity */
-    #define CLIP (-200.0)       /* exponents are clipped here: exp(-200) vanishes beside 1 but is not denormal, which is slow */
+    #define CLIP (-200.0)       /* exponents are clipped here: smaller values vanish beside 1, and denormals are slow */
     #define NEGLIGIBLE 1e-18    /* smaller probabilities are 0 in a gradient: denormal numbers slow the layers below */
     """
     const double HARD, CLIP, NEGLIGIBLE

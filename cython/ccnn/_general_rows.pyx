@@ -1,7 +1,7 @@
 """Rows of any kind: a_jil from a sparse matrix, or from regions that give nearly every pixel weights of its own.
 
-Every pixel and label has a bias of its own, so every pass exponentiates. A column is a label l at a pixel i. The columns
-that have entries lie pixel by pixel, and their entries in the same order.
+Every pixel and label has a bias of its own, so every pass exponentiates. A column is a label l at a pixel i.
+The columns that have entries lie pixel by pixel, and their entries in the same order.
 """
 import numpy as np
 

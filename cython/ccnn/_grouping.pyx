@@ -166,7 +166,8 @@ def groups_of_pixels(allowed, regions, Py_ssize_t limit):
     cdef Py_ssize_t n = max(may.shape[1], weights.shape[1]), g, i
     cdef Memory memory = Memory(NULL, NULL, 0, 0)
     cdef Groups groups
-    if min(may.shape[0] or weights.shape[0], n) == 0 or may.shape[0] and weights.shape[0] and may.shape[1] != weights.shape[1]:
+    if (may.shape[0] + weights.shape[0] == 0 or n == 0
+            or may.shape[0] and weights.shape[0] and may.shape[1] != weights.shape[1]):
         raise ValueError(f"allowed has shape {allowed.shape}, regions {regions.shape}: need the same number of pixels")
     found = group_pixels(&may[0, 0] if may.shape[0] else NULL, may.shape[0],
                          &weights[0, 0] if weights.shape[0] else NULL, weights.shape[0], n, limit, &memory, &groups)

@@ -39,8 +39,9 @@ cdef class LabelSums(Dual):
         if self.regions is not None:
             regions = &self.regions[0, 0]
         # each group is padded to whole blocks: with fewer pixels per group, general rows are faster
-        self.too_many_groups = not group_pixels(self.allowed, self.L if self.per_pixel else 0, regions,
-                                                0 if regions == NULL else self.k, self.n, 16 + self.n // 64, m, &self.groups)
+        self.too_many_groups = not group_pixels(
+            self.allowed, self.L if self.per_pixel else 0, regions, 0 if regions == NULL else self.k, self.n,
+            16 + self.n // 64, m, &self.groups)
         if self.too_many_groups:
             return False
         G = self.groups.count
@@ -68,7 +69,10 @@ cdef class LabelSums(Dual):
         return True
 
     cdef Py_ssize_t arrange_rows(self) noexcept nogil:
-        """Fill label, row and entry; the rows' range; what pixels with one label add. Return the most labels of a group."""
+        """Fill label, row and entry, the rows' ranges, and what pixels with one label add to the rows.
+
+        Return the largest number of labels in a group.
+        """
         cdef Py_ssize_t g, i, j, l, m, r, e, pixel, most = 0
         cdef Py_ssize_t* label
         cdef double a, x, size, low, high, magnitude
@@ -245,7 +249,7 @@ cdef class LabelSums(Dual):
 
 
 cdef double exponentiate(LabelSums s, Py_ssize_t g, const real* f, Py_ssize_t stride) noexcept nogil:
-    """E of group g for the biases made_for. Return the mean of the maxima that E leaves out, weighed by the group's size."""
+    """E of group g for the biases made_for. Return what the maxima that E leaves out add to the mean over pixels."""
     cdef Py_ssize_t labels = s.label_at[g + 1] - s.label_at[g], size = s.groups.first[g + 1] - s.groups.first[g]
     cdef Py_ssize_t all = size, start = 0, count, l, i, every = s.every
     cdef double top[BLOCK]

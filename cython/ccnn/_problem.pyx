@@ -115,7 +115,7 @@ cdef class Dual:
     # ---- rows in a unit of their own --------------------------------------------------------------
 
     cdef void normalise(self) noexcept nogil:
-        """Divide every row by its range at a pixel (root mean square), rounded to a power of 2 so that no digit changes.
+        """Divide every row by its range at a pixel: its root mean square, rounded to a power of 2, changes no digit.
 
         A row with the same value for every p is decided here. If it is soft, its dual is 0 or beta. If it is hard,
         it contradicts by itself or holds; a price of 0 then takes it out of the problem.

@@ -24,7 +24,7 @@ cdef bint check_and_softmax(
 ) noexcept nogil:
     """Return whether every score is a number of at most `limit`; otherwise q is of no use.
 
-    Both jobs are done block by block: the processor fetches the next scores while it computes. Memory is the bottleneck.
+    Both jobs are done block by block: the processor fetches the next scores while it computes.
     """
     cdef Py_ssize_t start = 0, l, i, at, count
     cdef real top[BLOCK]

@@ -1,7 +1,7 @@
 """One problem from start to end, and many of them on several threads.
 
-The threads are POSIX threads that run compiled code only. They live as long as the call: a process may fork before it or
-after it, and there is no pool that a child would lack.
+The threads are POSIX threads that run compiled code only. They end with the call: a process may fork before or after
+it, and there is no pool that a child would lack.
 """
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
@@ -58,7 +58,7 @@ cdef void* work(void* queue) noexcept nogil:
 
 
 cdef void work_through(Queue* queue, bint polls) noexcept nogil:
-    """Solve problems until none is left. A problem that was taken has its scores checked: the first bad image is known."""
+    """Solve problems until none is left or one has bad scores. All before it were taken, so the first one is found."""
     cdef Py_ssize_t taken
     while True:
         pthread_mutex_lock(&queue.lock)

@@ -123,7 +123,7 @@ def maximize(f, constraints, hardness=1.0, method="newton", tol=1e-6, diff=None)
     method       "newton", or "pga", the paper's projected gradient ascent; both reach the same p
     tol          "optimal" is said only when the duality gap is at most this
     diff         None, or an array like f, filled with the gradient of the loss for fixed p: (softmax(f) - p) / n;
-                 it must not overlap f. After an error it is 0
+                 it must not overlap f. It is 0 if the scores are refused or the call is interrupted
 
     ^C ends a long call within a tenth of a second or one pass over the pixels. Threads may call at the same time.
     """
@@ -147,7 +147,8 @@ def maximize_batch(F, constraints, hardness=1.0, method="newton", tol=1e-6, thre
     threads      how many; 0: one per processor that this process may use
     diff         None, or an array like F
 
-    The threads end with the call, so a process may fork before or after it. An error names the image, and diff is 0.
+    The threads end with the call, so a process may fork before or after it. An error names the image; all of diff is
+    then 0.
     """
     cdef bint by_newton = _checked_options(hardness, method, tol)
     F = _checked_scores(F, 3)
@@ -175,7 +176,8 @@ def maximize_batch(F, constraints, hardness=1.0, method="newton", tol=1e-6, thre
             todo = []
             for i, problem in enumerate(problems):
                 if problem.too_many_groups:
-                    problems[i] = _without_groups(problem, constraints[i], None if diff is None else diff[i], hardness, tol)
+                    problems[i] = _without_groups(problem, constraints[i], None if diff is None else diff[i],
+                                                  hardness, tol)
                     todo.append(problems[i])
     except BaseException:
         if diff is not None:
