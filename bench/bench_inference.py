@@ -28,7 +28,8 @@ from ccnn.images import read_image, shrink
 from ccnn.labels import LABELS
 from ccnn.net import load_caffe
 from ccnn.paths import ROOT
-from ccnn.predict import NET, find_photographs
+from ccnn.photographs import find_photographs
+from ccnn.predict import NET
 
 SIZE = 321              # long side that the net sees: that of the shipped heads
 
