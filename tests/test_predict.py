@@ -6,6 +6,9 @@ from tiny_net import make_net
 
 from ccnn import predict
 from ccnn.crf import PRESETS
+from ccnn.errors import ImageError
+from ccnn.features import features_shape
+from ccnn.images import read_image
 from ccnn.masks import mask_settings
 
 RED = (4 * np.arange(60)).astype(np.uint8)          # exceeds 128 from column 33 on
@@ -50,3 +53,15 @@ def test_every_photograph_is_answered_for(files, rgb, tmp_path, jobs):
     assert sorted(path.name for path in (tmp_path / "masks").iterdir()) == \
         ["0.npz", "0.png", "1.npz", "1.png", "3.npz", "3.png"]
     assert mask_settings(tmp_path / "masks/0.png") == predict.mask_settings_of(files, recipe)
+
+
+def test_a_photograph_without_permission_is_not_called_damaged(tmp_path, monkeypatch):
+    """Patched, because a superuser may read everything."""
+    Image.new("RGB", (4, 3)).save(tmp_path / "a.png")
+
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+    monkeypatch.setattr(Image, "open", refuse)
+    for read in (read_image, lambda path: features_shape(path, 224)):
+        with pytest.raises(ImageError, match="a.png: may not be read"):
+            read(tmp_path / "a.png")

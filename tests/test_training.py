@@ -399,7 +399,7 @@ def test_several_trainings_at_a_time(start, monkeypatch, caffe_bin):
     training.run_all(some, jobs=2)
     for one in some:
         assert one.iteration == 6 and weights.stored_layers(one.model)
-        assert list(caffelog.read_log(one.log).loss) == [0, 3]
+        assert list(caffelog.read_log(one.log).loss) == [0, 3, 6]      # the last after the end
     assert prepare("a", "max_iter=6").start_at == 0                 # anew
     assert not list(start.folder.glob("a_iter_*"))
 
