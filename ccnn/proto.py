@@ -7,14 +7,19 @@ from ccnn.errors import UserError
 
 def read_net(prototxt):
     """A net's description: caffe.proto's NetParameter."""
+    return parse_net(Path(prototxt).read_bytes(), prototxt)
+
+
+def parse_net(data, where):
+    """The same of the file's bytes; `where` names them in an error."""
     from caffe.proto import caffe_pb2
     from google.protobuf import text_format
     try:
-        return text_format.Parse(Path(prototxt).read_text(encoding="utf-8"), caffe_pb2.NetParameter())
+        return text_format.Parse(data.decode("utf-8"), caffe_pb2.NetParameter())
     except text_format.ParseError as e:
-        raise UserError(f"{prototxt}: is not a net: line {e}") from None
+        raise UserError(f"{where}: is not a net: line {e}") from None
     except ValueError as e:             # bytes that are no text
-        raise UserError(f"{prototxt}: is not a net: {e}") from None
+        raise UserError(f"{where}: is not a net: {e}") from None
 
 
 def read_message(path, message):
