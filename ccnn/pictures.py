@@ -130,7 +130,7 @@ def overlay(rgb, mask, classes, long_side=1280):
 
 def percent(share):
     """A share of an image for people: what is there is never called 0 %."""
-    return "<1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
+    return "<1\u00a0%" if 0 < share < 0.005 else f"{100 * share:.0f}\u00a0%"
 
 
 # --- text in any script --------------------------------------------------------------------------------------------

@@ -101,7 +101,7 @@ def test_legend_names_what_is_there(monkeypatch):
     mask = np.zeros((100, 1000), np.uint8)
     mask[:40], mask[40, :300], mask[41, :50] = 8, 15, 3         # 40 %, 0.3 %, and 0.05 %: too small to name
     sheet, drawn = entries(monkeypatch, np.zeros((100, 1000, 3), np.uint8), mask, VOC_CLASSES)
-    assert [text for text, _ in drawn] == ["background 60 %", "cat 40 %", "person <1 %"]
+    assert [text for text, _ in drawn] == ["background 60\u00a0%", "cat 40\u00a0%", "person <1\u00a0%"]
     assert sheet.size == (1000, 156)
     colour = np.asarray(sheet)[100:]
     assert (colour == colours()[8]).all(axis=2).sum() > 600 and not (colour == colours()[3]).all(axis=2).any()
