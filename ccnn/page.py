@@ -122,6 +122,7 @@ section { border-top: 1px solid var(--rule); margin-top: 44px; padding-top: 34px
 .tiles small { display: block; color: var(--soft); font-size: 13px; }
 .three { display: grid; grid-template-columns: repeat(3, minmax(0, 1fr)); gap: 20px; }
 .two { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 26px; }
+bdi { overflow-wrap: anywhere; }
 figure { margin: 0; }
 figure img { display: block; width: 100%; height: auto; }
 .wide { overflow-x: auto; }

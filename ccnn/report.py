@@ -137,7 +137,7 @@ def contradictions(photograph, classes):
               if label != BACKGROUND and label not in photograph.tags and area >= NOTICED]
     return ([f"{name(classes[label])} is not tagged, but covers {percent(area)}" for area, label in
              sorted(absent, reverse=True)]
-            + [f"{name(classes[label])} is tagged, but is not found" for label in photograph.tags
+            + [f"{name(classes[label])} is tagged, but hardly found" for label in photograph.tags
                if photograph.areas[label] < FOUND])
 
 
@@ -265,9 +265,9 @@ a { color: var(--accent); }
 .alarm { background: var(--alarm-card); border: 1px solid var(--alarm); border-radius: 10px; padding: 20px 24px; }
 .alarm h2 { color: var(--alarm); font-size: 20px; }
 .alarm ul { margin: 0; padding-left: 20px; }
-dl { display: grid; grid-template-columns: minmax(120px, 220px) 1fr; gap: 4px 18px; margin: 0; font-size: 15px; }
+dl { display: grid; grid-template-columns: minmax(100px, 220px) minmax(0, 1fr); gap: 4px 18px; margin: 0; font-size: 15px; }
 dt { color: var(--soft); }
 dd { margin: 0; }
-.sheet h3, dd { overflow-wrap: anywhere; }
+dt, dd { overflow-wrap: anywhere; }
 @media (max-width: 760px) { .sheet { grid-template-columns: minmax(0, 1fr); } }
 """

@@ -129,7 +129,7 @@ def test_contradictions_come_first_and_are_named():
     assert "The model contradicts the tags of 2 photographs" in text
     places = [text.index(part) for part in ("first.jpg", "late.jpg", "The other photographs", "fits.jpg")]
     assert places == sorted(places)
-    assert "rocket is not tagged, but covers 40 %" in text and "cat is tagged, but is not found" in text
+    assert "rocket is not tagged, but covers 40 %" in text and "cat is tagged, but hardly found" in text
     assert "cup is not tagged" not in text
     assert text.count("is tagged, but") == text.count("is not tagged, but") == 1
     calm = Parsed(report_page(report())).text
