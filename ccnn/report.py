@@ -265,7 +265,8 @@ a { color: var(--accent); }
 .alarm { background: var(--alarm-card); border: 1px solid var(--alarm); border-radius: 10px; padding: 20px 24px; }
 .alarm h2 { color: var(--alarm); font-size: 20px; }
 .alarm ul { margin: 0; padding-left: 20px; }
-dl { display: grid; grid-template-columns: minmax(100px, 220px) minmax(0, 1fr); gap: 4px 18px; margin: 0; font-size: 15px; }
+dl { display: grid; grid-template-columns: minmax(100px, 220px) minmax(0, 1fr); gap: 4px 18px; margin: 0;
+     font-size: 15px; }
 dt { color: var(--soft); }
 dd { margin: 0; }
 dt, dd { overflow-wrap: anywhere; }
