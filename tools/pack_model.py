@@ -34,6 +34,8 @@ def main(argv=None):
     args = parser.parse_args(argv)
     if args.out.suffix != ".ccnn":
         raise UserError(f"--out {args.out}: a model's name ends in .ccnn")
+    if args.size and not 32 <= args.size <= 2000:
+        parser.error(f"--size must be 32..2000 pixels, got {args.size}")
     about = read_about(args.net, args.weights)
     classes = read_classes(args.classes) if args.classes else about.get("classes", VOC_CLASSES)
     size = args.size or about.get("size", LONG_SIDE)
