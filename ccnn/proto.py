@@ -11,14 +11,19 @@ MOMENTS = {"SGD": 1, "Nesterov": 1, "AdaGrad": 1, "RMSProp": 1, "AdaDelta": 2, "
 
 def read_net(prototxt: PathLike):
     """A net's description: caffe.proto's NetParameter."""
+    return parse_net(Path(prototxt).read_bytes(), prototxt)
+
+
+def parse_net(data: bytes, where: object):
+    """The same of the file's bytes; `where` names them in an error."""
     from caffe.proto import caffe_pb2
-    return parse_text(prototxt, caffe_pb2.NetParameter(), "net")
+    return parse_text(data, where, caffe_pb2.NetParameter(), "net")
 
 
 def read_solver(prototxt: PathLike, changes: Iterable[str] = ()):
     """A solver's settings, caffe.proto's SolverParameter, with changes as in "max_iter=3000"."""
     from caffe.proto import caffe_pb2
-    solver = parse_text(prototxt, caffe_pb2.SolverParameter(), "solver")
+    solver = parse_text(Path(prototxt).read_bytes(), prototxt, caffe_pb2.SolverParameter(), "solver")
     for change in changes:
         change_setting(solver, change)
     for key in ("net", "snapshot_prefix", "max_iter", "iter_size"):
@@ -44,15 +49,15 @@ def change_setting(solver, change: str) -> None:
                         "give key=value as in Caffe's solver files") from None
 
 
-def parse_text(prototxt: PathLike, message, kind: str):
-    """The message, filled from a text file; kind: what the file should be."""
+def parse_text(data: bytes, where: object, message, kind: str):
+    """The message, filled from the bytes of a text file; kind: what the file should be."""
     from google.protobuf import text_format
     try:
-        return text_format.Parse(Path(prototxt).read_text(encoding="utf-8"), message)
+        return text_format.Parse(data.decode("utf-8"), message)
     except text_format.ParseError as e:
-        raise UserError(f"{prototxt}: is not a {kind}: line {e}") from None
+        raise UserError(f"{where}: is not a {kind}: line {e}") from None
     except ValueError as e:             # bytes that are no text
-        raise UserError(f"{prototxt}: is not a {kind}: {e}") from None
+        raise UserError(f"{where}: is not a {kind}: {e}") from None
 
 
 def read_message(path: PathLike, message):
