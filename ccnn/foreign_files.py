@@ -6,11 +6,14 @@ ends in one line that names the file, the place and the value.
 import json
 import math
 import os
+import re
 from xml.etree import ElementTree
+from xml.parsers import expat
 
 from ccnn.errors import UserError, reason
 
 LIMIT = 1 << 29         # bytes; the largest list of COCO has 470 MB
+PROLOG = 1 << 14        # bytes before the first element of an XML file
 
 
 def read_bytes(path):
@@ -24,22 +27,34 @@ def read_bytes(path):
         raise UserError(f"{path}: cannot read it: {reason(error)}") from None
 
 
-class _NoDoctype(ElementTree.TreeBuilder):
-    def doctype(self, name, pubid, system):
-        raise UserError("has a DOCTYPE, with which a small file can ask for unbounded memory; remove that line")
-
-
 def parse_xml(path):
     """The root of an XML file."""
     data = read_bytes(path)
-    parser = ElementTree.XMLParser(target=_NoDoctype())
     try:
-        parser.feed(data)
-        return parser.close()
-    except ElementTree.ParseError as error:
+        if _first_in_xml(data) != "element":
+            raise UserError(f"{path}: has a DOCTYPE, with which a small file can ask for unbounded memory; remove it")
+        return ElementTree.fromstring(data)
+    except (ElementTree.ParseError, expat.ExpatError) as error:
         raise UserError(f"{path}: is not XML: {error}") from None
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
+
+
+def _first_in_xml(data):
+    """What comes first in an XML file: its root "element" or a "doctype". After the root there can be no DOCTYPE.
+
+    The file is read up to that point only, tag by tag. A handler that raises is not enough: expat goes on until the
+    end of what it was given, and expands entities all the while.
+    """
+    found, start = [], 0
+    parser = expat.ParserCreate()
+    parser.StartDoctypeDeclHandler = lambda *_: found.append("doctype")
+    parser.StartElementHandler = lambda *_: found.append("element")
+    for bracket in re.finditer(b">", data[:PROLOG]):
+        parser.Parse(data[start:bracket.end()], False)
+        start = bracket.end()
+        if found:
+            return found[0]
+    parser.Parse(data[start:PROLOG], True)
+    raise expat.ExpatError(f"no element in the first {PROLOG} bytes")
 
 
 def parse_json(path):

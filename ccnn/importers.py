@@ -176,7 +176,8 @@ def read_coco(path, data, skipped):
     images = {}
     for item, where in items(data, "images", path):
         size = [max(0, number(item.get(side) or 0, f"{where}: {side}")) for side in ("height", "width")]
-        images[get(item, "id", (int, str), where)] = get(item, "file_name", str, where), size, [], where[len(path) + 2:]
+        name, place = get(item, "file_name", str, where), where.rpartition(", ")[2]
+        images[get(item, "id", (int, str), where)] = name, size, [], place
     for item, where in items(data, "annotations", path):
         image, category = (get(item, key, (int, str), where) for key in ("image_id", "category_id"))
         if image not in images or category not in names:

@@ -61,7 +61,7 @@ def read_table(path, classes=None):
     """({image name: Labels}, {what was left out: how often}) of a table. All its mistakes are reported at once.
 
     classes : the names that may occur; None: any. They decide whether "polar bear" is one tag. Without them a blank
-    separates tags unless some field of the table has ; , or | in it.
+    separates tags unless some field of the table has ; , or | in it, or there is one row per tag.
     """
     rows = _rows(path)
     if not rows:
@@ -131,7 +131,7 @@ class _RowReader:
         self.columns = columns
         self.known = None if classes is None else {plain(name): name for name in classes[BACKGROUND + 1:]}
         cells = [row[k] for _, row in rows for k in (columns.tags, columns.large) if k is not None and k < len(row)]
-        self.blanks = self.known is not None or not any(re.search("[;,|]", cell) for cell in cells)
+        self.blanks = not columns.per_tag and not any(re.search("[;,|]", cell) for cell in cells)
         self.has_large = columns.large is not None and (columns.width or any(len(row) > 2 for _, row in rows))
 
     def read(self, cells, place):
