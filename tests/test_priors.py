@@ -1,4 +1,6 @@
 """Prior knowledge in constraints.toml: every rule bites, contradictions are named, scribbles reach the grid."""
+import re
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -187,7 +189,7 @@ def test_contradictions_are_found_and_named_in_the_words_of_the_file(priors, tex
     line, = error.value.lines
     assert line.startswith(f"{known.path}, photographs of {' and '.join(names)} (x.jpg): {message}")
     # with a price there is no contradiction
-    assert isinstance(priors(text.replace("]\n", "]\nprice = 3\n")).check(tagged), list)
+    assert isinstance(priors(re.sub(r"(?m)^(\[.*)", r"\1\nprice = 3", text)).check(tagged), list)
 
 
 def test_the_named_rules_are_exactly_those_needed(priors):
@@ -350,3 +352,18 @@ def test_scribbles_are_checked_against_the_tags(priors, tmp_path):
         f"{folder}, b.png: marks 'dog', which is not among the tags of 'b'",
         f"{folder}, bb.png: there is no photograph 'bb'; did you mean 'b'?",
         f"{folder}, c.png: {folder}/c.png: is not an image that can be read"]
+
+
+# The page
+
+def test_the_example_of_the_page_is_valid(root, tmp_path):
+    page = (root / "docs/constraints.md").read_text()
+    (tmp_path / "scribbles").mkdir()
+    (tmp_path / "constraints.toml").write_text(page.split("```toml\n")[1].split("```")[0])
+    classes = ("background", "cat", "polar bear", "road", "mouse", "sky", "sea")
+    known = read_priors(tmp_path / "constraints.toml", classes)
+    assert len(known.rules) == 9 and known.scribbles and not known.handed
+    assert all(f"`{word}`" in page or f"`{word} =" in page for word in ("sides", "least", "most", "touches", "larger",
+                                                                       "together", "price", "share"))
+    assert all(word in NOT_LINEAR for row in page.split("| not possible |")[1].splitlines()[2:5]
+               for word in re.findall("`(.*?)`", row.split("|")[1]))
