@@ -67,7 +67,8 @@ def test_one_table_in_many_forms(tmp_path, name, classes):
 
 def test_names_with_separators_in_them(tmp_path):
     path = tmp_path / "t.csv"
-    for text in ('"Smith, J.jpg",cat\nb b.jpg,dog\n', "Smith, J.jpg;cat\nb b.jpg;dog\n",
+    for text in ('"Smith, J.jpg",cat\nb b.jpg,dog\n', '"Smith, J.jpg", "cat"\nb b.jpg, dog\n',
+                 "Smith, J.jpg;cat\nb b.jpg;dog\n",
                  "Smith, J.jpg\tcat\nb b.jpg\tdog\n"):
         path.write_text(text)
         assert tags_of(read_table(path, CLASSES)[0]) == {"Smith, J.jpg": ("cat",), "b b.jpg": ("dog",)}
@@ -394,14 +395,14 @@ def test_names_as_people_write_them(tmp_path):
     composed, apart = (unicodedata.normalize(form, "Bär.jpg") for form in ("NFC", "NFD"))
     assert composed != apart
     photographs(tmp_path, apart, "a cat.JPG", "sub/B.jpg", "sub/x.png", "other/x.png", "._a cat.JPG", "UP.jpg",
-                "up.jpg")
+                "up.jpg", "y.jpg", "masks/y.png")
     found = Photographs(tmp_path)
     assert "._a cat.JPG" not in list_photographs(tmp_path)
     for name, path in [(apart, apart), (composed, apart), ("bär", apart), ("a cat.jpg", "a cat.JPG"),
                        ("A Cat", "a cat.JPG"), ("sub/b.JPG", "sub/B.jpg"), ("b.jpg", "sub/B.jpg"),
                        (r"C:\me\sub\B.jpg", "sub/B.jpg"),
                        ("/home/me/b", "sub/B.jpg"), ("1a2b3c4d-b.jpg", "sub/B.jpg"), ("UP.jpg", "UP.jpg"),
-                       ("up.jpg", "up.jpg"), ("sub/x", "sub/x.png"), ("c.jpg", None), ("", None)]:
+                       ("up.jpg", "up.jpg"), ("sub/x", "sub/x.png"), ("y", "y.jpg"), ("c.jpg", None), ("", None)]:
         assert found.find(name) == path, name
     with pytest.raises(UserError, match="'x.png' may be 'other/x.png' or 'sub/x.png'; write one of these"):
         found.find("x.png")

@@ -117,6 +117,7 @@ def test_rules_hold_only_where_all_their_classes_are_tags(priors):
     assert known.constraints(tags(), SHAPE) is None and known.constraints(tags("dog"), SHAPE) is None
     assert len(known.constraints(tags("cat"), SHAPE)) == 1
     assert len(known.constraints(tags("cat", "dog", "sky"), SHAPE)) == 3
+    assert len(known.constraints(np.array([0, 0, 0, 1, 0]), SHAPE)) == 1        # the background is always there
     c = ccnn.tag_constraints(tags("dog"))
     assert known.apply(c, SHAPE) is c
 
@@ -160,7 +161,8 @@ def test_hard_bounds_of_the_tags_give_way(priors):
 
 def test_rules_combine_with_boxes(priors):
     boxes = ccnn.box_constraints([(1, 0, 0, 9, 6)], SHAPE, 5)
-    c = priors('[cat]\ntouches = "lower"\nshare = 0.4').apply(boxes, SHAPE)
+    c = priors('[cat]\ntouches = "lower"\nshare = 0.4\nleast = 0.01').apply(boxes, SHAPE)
+    assert len(c) == 3                          # a box is no bound on the area, so least does not replace it
     s = ccnn.maximize(scores("background"), c)
     assert s.status == "optimal" and edge_share(s.p, "cat", "lower") >= 0.4 - TOL
     assert s.p[1].reshape(SHAPE)[:, 6:].max() == 0

@@ -156,7 +156,7 @@ def main(argv=None):
     classes = known or (VOC_CLASSES[BACKGROUND], *sorted(tags, key=lambda name: (name.casefold(), name)))
     print(f"{args.source}: {kind}" + (f"; classes of {origin}" if known else ""))
     show(found, classes)
-    show_list("left out", [f"{count} x {what}" for what, count in skipped.items()])
+    show_list("left out", [f"{count} x {what}" for what, count in skipped.most_common()])
     show_list("names that are no photograph", lost)
     show_list("photographs that the source does not name", sorted(set(photographs.paths).difference(found)))
     if not tags:
