@@ -232,7 +232,7 @@ def loss_chart(losses):
     # neighbours are averaged: one step's loss says more about its photographs than about the training
     groups = np.array_split(np.array(sorted(losses.items()), float), min(60, len(losses)))
     curve = {float(group[:, 0].mean()): float(group[:, 1].mean()) for group in groups}
-    first, last = list(curve.values())[0], list(curve.values())[-1]
+    first, last = next(iter(curve.values())), list(curve.values())[-1]
     return (f"<p>The loss is how far the model's output is from the nearest one that obeys the tags. It went from "
             f"{first:.2g} to {last:.2g}.</p>"
             + chart([("", "var(--accent)", curve)], f"The loss went from {first:.2g} to {last:.2g}", "loss"))

@@ -237,5 +237,5 @@ def test_contrast_in_light_and_dark():
 def test_tables_have_headings():
     found = Parsed(report_page(report()))
     assert all(a.get("scope") in ("row", "col") for a in found.all("th"))
-    assert [tag for tag, _ in found.elements if tag in ("h1", "h2")][0] == "h1"
+    assert next(tag for tag, _ in found.elements if tag in ("h1", "h2")) == "h1"
     assert found.all("html")[0]["lang"] == "en" and all(a.get("aria-label") for a in found.all("svg"))

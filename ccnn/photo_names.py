@@ -1,0 +1,62 @@
+"""The photographs of a folder, and which of them a name means."""
+import os
+import re
+
+from ccnn.errors import UserError
+from ccnn.tag_table import SUFFIX, plain
+
+UPLOAD = re.compile(r"^[0-9a-f]{8}-")       # Label Studio puts this before the name of a file that it is given
+
+
+def image_folder(root):
+    """JPEGImages in a VOC folder, else the folder itself."""
+    inner = os.path.join(root, "JPEGImages")
+    return inner if os.path.isdir(inner) else str(root)
+
+
+def list_photographs(folder):
+    """The paths of all photographs below a folder, from that folder, with / between names. Hidden files (macOS writes
+    ._a.jpg beside a.jpg) are none."""
+    found = []
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        inner = os.path.relpath(place, folder).replace(os.sep, "/")
+        found += [name if inner == "." else f"{inner}/{name}" for name in sorted(files)
+                  if SUFFIX.search(name) and not name.startswith(".")]
+    return found
+
+
+class Photographs:
+    """Looks names up as people write them: with or without suffix, folder, upper case, composed accents.
+
+    A file of exactly that path comes first. Else paths, then names of files, are compared in lower case and NFC, with
+    and without suffix. Among several the one in the fewest folders is meant.
+    """
+
+    def __init__(self, folder):
+        self.folder, self.paths = folder, list_photographs(folder)
+        self.by_key = {}
+        for path in self.paths:
+            for key in {key for name in (path, path.rpartition("/")[2]) for key in _keys(name)}:
+                self.by_key.setdefault(key, []).append(path)
+
+    def find(self, name):
+        """The path of the photograph that a name means; None if there is none."""
+        if name in self.by_key.get(_keys(name)[0], ()):
+            return name
+        name = name.replace("\\", "/")
+        base = name.rpartition("/")[2]
+        for key in (*_keys(name), *_keys(base), *_keys(UPLOAD.sub("", base))):
+            paths = self.by_key.get(key)
+            if paths:
+                depth = min(path.count("/") for path in paths)
+                nearest = [path for path in paths if path.count("/") == depth]
+                if nearest[1:]:
+                    raise UserError(f"{name!r} may be {nearest[0]!r} or {nearest[1]!r}; write one of these")
+                return nearest[0]
+
+
+def _keys(name):
+    """What a name is compared by: itself, then without suffix."""
+    name = plain(name).casefold()
+    return name, SUFFIX.sub("", name)
