@@ -214,7 +214,8 @@ def read_cvat(path, root, skipped):
             if shape.tag == "box" and number(shape.get("rotation", "0"), f"{where}: box rotation"):
                 skipped["boxes that are turned: their tags were taken"] += 1
             elif shape.tag == "box":
-                box = fractions(*(number(shape.get(side), f"{where}: box {side}")
-                                   for side in ("ytl", "xtl", "ybr", "xbr")), *size, skipped)
+                y0, x0, y1, x1 = (number(shape.get(side), f"{where}: box {side}")
+                                  for side in ("ytl", "xtl", "ybr", "xbr"))
+                box = fractions(y0, x0, y1, x1, *size, skipped)
             objects.append((shape.get("label"), box, None))
         yield image.get("name"), objects, f"image {k}"

@@ -83,7 +83,7 @@ def thumbnail(rgb, mask, long_side=320):
     """
     rgb = shrink(rgb, long_side)
     height, width = rgb.shape[:2]
-    mask = np.asarray(Image.fromarray(np.asarray(mask, np.uint8)).resize((width, height), Image.NEAREST))
+    mask = np.asarray(Image.fromarray(np.asarray(mask, np.uint8)).resize((width, height), Image.Resampling.NEAREST))
     inside = (mask != BACKGROUND) & (mask != VOID)
     edge = np.zeros(mask.shape, bool)
     for a, b in ((np.s_[1:], np.s_[:-1]), (np.s_[:, 1:], np.s_[:, :-1])):
@@ -143,7 +143,7 @@ FOLDERS = ("/usr/share/fonts", "/usr/local/share/fonts", "~/.fonts", "~/.local/s
 def font_files():
     """Fonts of this machine, the plain ones first; the first is matplotlib's DejaVu Sans: Latin, Greek, Cyrillic..."""
     found = importlib.util.find_spec("matplotlib")
-    first = [path for folder in (found.submodule_search_locations if found else ())
+    first = [path for folder in ((found and found.submodule_search_locations) or ())
              for path in Path(folder).glob("mpl-data/fonts/ttf/DejaVuSans.ttf")]
     others = [path for folder in FOLDERS for path in Path(folder).expanduser().rglob("*.[tToO][tT][fFcC]")]
     special = ("bold", "italic", "oblique", "mono", "serif", "light", "thin", "black", "condensed", "narrow")

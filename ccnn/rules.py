@@ -64,7 +64,7 @@ class Priors:
         if not rules:
             return None
         A, b = np.zeros((len(rules), len(self.classes))), np.zeros(len(rules))
-        regions = np.ones((len(rules), n)) if any(rule.edge for rule in rules) else None
+        regions = np.ones((len(rules), n))
         for j, rule in enumerate(rules):
             A[j, list(rule.weights)] = list(rule.weights.values())
             b[j] = rule.bound
@@ -73,7 +73,7 @@ class Priors:
                 cells[EDGES[rule.edge]] = 1
                 regions[j] = cells.ravel()
                 b[j] *= cells.mean()
-        return Constraints(A, b, [rule.price for rule in rules], regions=regions)
+        return Constraints(A, b, [rule.price for rule in rules], regions=regions if any(rule.edge for rule in rules) else None)
 
     def apply(self, c, shape):
         """c, what tags, sizes or boxes say of a photograph, and the rules; the rules go before."""

@@ -120,8 +120,7 @@ def split_tags(text, known=(), blanks=True):
         names = re.split("[;,|]", text)
     else:
         names = text.split() if blanks else [text]
-    names = dict.fromkeys(map(str.strip, names))
-    return tuple(name for name in names if name and name != VOC_CLASSES[BACKGROUND])
+    return tuple(name for name in dict.fromkeys(map(str.strip, names)) if name and name != VOC_CLASSES[BACKGROUND])
 
 
 # Rows
@@ -223,9 +222,9 @@ def _rows(path):
     """[(line number, [field])] of the rows that are not empty."""
     text, _ = decode(path)
     first, _, rest = text.partition("\n")
-    skip, separator = 0, re.fullmatch(r'"?sep=(.)"?\s*', first)        # Excel's own way to name the separator
-    if separator:
-        skip, text, separator = 1, rest, separator[1]
+    skip, named = 0, re.fullmatch(r'"?sep=(.)"?\s*', first)        # Excel's own way to name the separator
+    if named:
+        skip, text, separator = 1, rest, named[1]
     else:
         separator = _separator(text.splitlines())
     rows, number = [], skip + 1
