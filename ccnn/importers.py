@@ -216,6 +216,6 @@ def read_cvat(path, root, skipped):
             elif shape.tag == "box":
                 y0, x0, y1, x1 = (number(shape.get(side), f"{where}: box {side}")
                                   for side in ("ytl", "xtl", "ybr", "xbr"))
-                box = fractions(y0, x0, y1, x1, *size, skipped)
+                box = fractions(y0, x0, y1, x1, size[0], size[1], skipped)
             objects.append((shape.get("label"), box, None))
         yield image.get("name"), objects, f"image {k}"

@@ -185,7 +185,7 @@ class _Reader:
 
 def _read_toml(path):
     try:
-        import tomllib
+        import tomllib  # type: ignore[import-not-found]
     except ImportError:             # before Python 3.11
         import tomli as tomllib
     try:

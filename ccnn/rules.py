@@ -73,7 +73,8 @@ class Priors:
                 cells[EDGES[rule.edge]] = 1
                 regions[j] = cells.ravel()
                 b[j] *= cells.mean()
-        return Constraints(A, b, [rule.price for rule in rules], regions=regions if any(rule.edge for rule in rules) else None)
+        return Constraints(A, b, [rule.price for rule in rules],
+                           regions=regions if any(rule.edge for rule in rules) else None)
 
     def apply(self, c, shape):
         """c, what tags, sizes or boxes say of a photograph, and the rules; the rules go before."""
