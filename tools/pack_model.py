@@ -15,7 +15,7 @@ import _activate  # noqa: F401
 from ccnn import command
 from ccnn.crf import LONG_SIDE
 from ccnn.errors import UserError
-from ccnn.files import say_if_replaced
+from ccnn.files import warn_if_there
 from ccnn.labels import VOC_CLASSES, read_classes
 from ccnn.model import read_model, write_model
 from ccnn.predict import HEAD, NET, read_about
@@ -41,7 +41,7 @@ def main(argv=None):
     size = args.size or about.get("size", LONG_SIDE)
     settings = {"supervision": about["system"]} if "system" in about else {}
     training = {key: about[key] for key in ("seed", "data", "commands") if key in about}
-    say_if_replaced(args.out)
+    warn_if_there(args.out)
     write_model(args.out, args.net, args.weights, classes, size, settings, training, about.get("score"))
     trunk = read_model(args.out).trunk
     kept = f"the weights of a head; {trunk['name']}'s stay outside" if trunk else "all weights"
