@@ -139,6 +139,12 @@ class Constraints:
         """The same rows at other prices."""
         return _rebuilt(self.A, self.b, beta, self.allowed, self.regions, self.matrix)
 
+    def rows(self, which):
+        """Some of the rows, by a mask or by numbers, under the same mask of labels."""
+        return _rebuilt(self.A[which], self.b[which], self.beta[which], self.allowed,
+                        None if self.regions is None else self.regions[which],
+                        None if self.matrix is None else sparse.csc_matrix(self.matrix.tocsr()[which]))
+
     def values(self, p):
         """(k,) the left-hand sides at p (L x n), in float64."""
         p = np.asarray(p, float)

@@ -116,9 +116,9 @@ def write_model(path, net, weights, classes, size, settings=None, training=None,
     load_caffe()
     net_bytes = Path(net).read_bytes()
     wanted = check_net(net_bytes, net)
-    missing = wanted - stored_layers(weights)
+    missing = wanted - set(stored_layers(weights))
     trunk = None
-    if missing and missing <= stored_layers(trunk_weights()):
+    if missing and missing <= set(stored_layers(trunk_weights())):
         trunk = {"name": TRUNK, "sha256": checksum(read_caffemodel(trunk_weights()))}
     about = {"format": FORMAT, "classes": list(classes), "size": size, "mean": list(MEAN_BGR), "trunk": trunk,
              "ccnn": ccnn.__version__, "settings": settings or {}, "training": training or {}, "scores": scores or {}}

@@ -81,7 +81,7 @@ class Priors:
         rules = self.constraints(_present(c), shape)
         if rules is None:
             return c
-        return _rows(c, ~self.left_out(c, rules, shape)) & rules
+        return c.rows(~self.left_out(c, rules, shape)) & rules
 
     def left_out(self, c, rules, shape):
         """(rows of c,) bool: those that give way to the rules. Depends on c and the grid alone, and is remembered."""
@@ -91,7 +91,7 @@ class Priors:
             return self._left_out[key]
         out = np.array([self.replaced(c, j) for j in range(len(c))], bool)
         while True:
-            ray = contradiction(_rows(c, ~out) & rules)
+            ray = contradiction(c.rows(~out) & rules)
             kept = np.flatnonzero(~out)
             if ray is None or not ray[:kept.size].any():
                 break
@@ -140,7 +140,7 @@ class Priors:
         out = self.left_out(c, rules, shape)
         yielding = [self.describe(c, j) for j in np.flatnonzero(out) if not self.replaced(c, j)]
         texts = [self.describe(c, j) for j in np.flatnonzero(~out)] + [rule.text for rule in self.holding(_present(c))]
-        return yielding, [texts[j] for j in smallest_contradiction(_rows(c, ~out) & rules)]
+        return yielding, [texts[j] for j in smallest_contradiction(c.rows(~out) & rules)]
 
     def describe(self, c, j):
         """A row of tags, sizes or boxes in words."""
@@ -163,7 +163,7 @@ def smallest_contradiction(c):
     guilty = list(np.flatnonzero(ray > 1e-6 * ray.max()))
     for j in list(guilty):
         fewer = [i for i in guilty if i != j]
-        if fewer and contradiction(_rows(c, fewer)) is not None:
+        if fewer and contradiction(c.rows(fewer)) is not None:
             guilty = fewer
     return guilty
 
@@ -171,11 +171,3 @@ def smallest_contradiction(c):
 def _present(c):
     """(L,) bool: the labels that c allows somewhere."""
     return c.allowed.reshape(len(c.allowed), -1).any(axis=1)
-
-
-def _rows(c, which):
-    """Some rows of c, and its mask."""
-    regions = None if c.regions is None else c.regions[which]
-    part = Constraints(c.A[which], c.b[which], c.beta[which], c.allowed, regions)
-    part.matrix = None if c.matrix is None else c.matrix[which]
-    return part

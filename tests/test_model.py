@@ -19,7 +19,7 @@ from ccnn.labels import VOC_CLASSES
 from ccnn.model import ABOUT, LAYERS, NET, WEIGHTS, only_weights, read_model, write_model
 from ccnn.net import forward, load_caffe, load_net
 from ccnn.proto import read_net
-from ccnn.vgg16 import WEIGHTS as TRUNK
+from ccnn.trunk import VGG16
 from ccnn.weights import stored_layers
 
 CLASSES = ("background", "große Katze", "кот Ж", "猫", "گربه\u200cها")
@@ -127,13 +127,13 @@ def test_another_trunk_is_refused(head, tmp_path):
 
 
 def test_the_shipped_model(root, tmp_path):
-    if not TRUNK.exists():
-        pytest.skip(f"needs {TRUNK.name}: tools/init_weights.py fetches it")
+    if not VGG16.weights.exists():
+        pytest.skip(f"needs {VGG16.weights.name}: tools/init_weights.py fetches it")
     pack_model.main(["--out", str(tmp_path / "size.ccnn")])
     model = read_model(tmp_path / "size.ccnn")
     assert model.classes == VOC_CLASSES and model.size == 224 and model.about["scores"]["mIoU"] > 40
     assert (tmp_path / "size.ccnn").stat().st_size < 200_000          # the trunk is not in it
-    net = load_net(root / "prototxt/head_deploy.prototxt", [TRUNK, root / "models/head_size.caffemodel"])
+    net = load_net(root / "prototxt/head_deploy.prototxt", [VGG16.weights, root / "models/head_size.caffemodel"])
     assert np.array_equal(forward(model.load(), SCENE), forward(net, SCENE))
 
 
@@ -160,7 +160,7 @@ def test_a_snapshot_of_caffe_train_is_stripped_of_its_training_net(tiny, root, t
     net, weights = tiny
     snapshot = caffe_pb2.NetParameter.FromString(weights.read_bytes())
     layer = snapshot.layer.add(name="loss", type="Python")
-    layer.python_param.module, layer.python_param.param_str = "secret", "/home/someone"
+    layer.python_param.module, layer.python_param.param_str = "secret", "/someone/at/home"
     snapshot.layer.add(name="extra").blobs.add(data=[1.0])
     snapshot.layer[1].blobs[0].diff.extend([7.0] * 100)
     (tmp_path / "snapshot.caffemodel").write_bytes(snapshot.SerializeToString())
