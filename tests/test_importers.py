@@ -147,7 +147,7 @@ def test_a_folder_per_class(tmp_path):
 VOC = """<annotation>
 \t<folder>photos</folder>
 \t<filename>a.jpg</filename>
-\t<path>/Users/me/photos/a.jpg</path>
+\t<path>/pictures/of/me/photos/a.jpg</path>
 \t<source>
 \t\t<database>Unknown</database>
 \t</source>
@@ -401,7 +401,7 @@ def test_names_as_people_write_them(tmp_path):
     for name, path in [(apart, apart), (composed, apart), ("bär", apart), ("a cat.jpg", "a cat.JPG"),
                        ("A Cat", "a cat.JPG"), ("sub/b.JPG", "sub/B.jpg"), ("b.jpg", "sub/B.jpg"),
                        (r"C:\me\sub\B.jpg", "sub/B.jpg"),
-                       ("/Users/me/b", "sub/B.jpg"), ("1a2b3c4d-b.jpg", "sub/B.jpg"), ("UP.jpg", "UP.jpg"),
+                       ("/pictures/of/me/b", "sub/B.jpg"), ("1a2b3c4d-b.jpg", "sub/B.jpg"), ("UP.jpg", "UP.jpg"),
                        ("up.jpg", "up.jpg"), ("sub/x", "sub/x.png"), ("y", "y.jpg"), ("c.jpg", None), ("", None)]:
         assert found.find(name) == path, name
     with pytest.raises(UserError, match="'x.png' may be 'other/x.png' or 'sub/x.png'; write one of these"):

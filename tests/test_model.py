@@ -104,7 +104,7 @@ def test_a_head_is_scored_on_its_trunk(head, tmp_path):
     small, large = read_model(tmp_path / "head.ccnn"), read_model(tmp_path / "all.ccnn")
     assert small.trunk["name"] == "vgg16" and large.trunk is None
     with small.files() as (_, paths):
-        assert [stored_layers(path) for path in paths] == [{"below"}, {"fc8"}]
+        assert [stored_layers(path) for path in paths] == [["below"], ["fc8"]]
     expected = forward(load_net(net, whole), SCENE)
     for model in (small, large):
         assert np.array_equal(forward(model.load(), SCENE), expected)
