@@ -122,7 +122,7 @@ def read_class_folders(path, _, skipped):
             skipped["photographs that lie " + ("deeper than path/CLASS/" if folder else "in no folder of a class")] += 1
             continue
         file = os.path.join(path, photograph)
-        key = digest(file, "sha256") if os.path.getsize(file) else photograph
+        key = digest(file) if os.path.getsize(file) else photograph
         groups.setdefault(key, []).append((photograph, plain(folder)))
         names.setdefault(plain(name), set()).add(key)
     for name, keys in names.items():
