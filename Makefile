@@ -34,7 +34,7 @@ lint: $(RUNTIME)  ## ruff, and the types of ccnn/
 	$(PYTHON) -m mypy
 
 test-package: $(RUNTIME)  ## build and install the package for every Python of this machine; test the solver there
-	$(PYTHON) -m pytest -q -n 2 -m every_python
+	$(PYTHON) -m pytest -q -n 2 -m every_python tests/test_package.py
 
 demo: $(DUAL)  ## train and compare on drawn images: output/demo/index.html
 	$(PYTHON) demo/demo.py
