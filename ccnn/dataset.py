@@ -2,12 +2,13 @@
 import os
 
 from ccnn.annotations import read_boxes
-from ccnn.errors import UserError, and_more
+from ccnn.errors import UserError
 from ccnn.images import SUFFIXES, read_mask
 from ccnn.labels import VOC_CLASSES, read_classes
 from ccnn.lists import find_list, inside, read_list
 from ccnn.shown import Facts
 from ccnn.tags import read_tags
+from ccnn.text import and_more
 
 GET_VOC = "tools/get_voc.py fetches VOC 2012"
 

@@ -24,7 +24,7 @@ TEXT = {"", ".py", ".pyi", ".pyx", ".pxd", ".h", ".sh", ".md", ".toml", ".txt", 
         ".prototxt", ".html", ".js", ".css"}
 NOT_OURS = {"data", "snapshots", "output", "build", "dist", "ccnn.egg-info", "__pycache__"}      # ignored by git
 
-# Names that modules had before they moved into the package. CHANGELOG.md says what became of them.
+# Names that modules had before they moved into the package.
 OLD_NAMES = re.compile(
     r"^\s*(import|from) (cli|images|constraints|dual)\b|\bcython/setup\.py\b"
     r"|\btools/(study|demo|draw_demo|demo_page|cli|bench_\w+)\b|\blayers/(constraints|images|dual)\b", re.M)
@@ -134,8 +134,7 @@ def eager_imports(root):
 def old_names(root):
     """Mentions of modules and commands by the names they had once."""
     for path, text in text_files(root):
-        if path.name != "CHANGELOG.md":
-            yield from (f"{path.relative_to(root)}: {found[0].strip()}" for found in OLD_NAMES.finditer(text))
+        yield from (f"{path.relative_to(root)}: {found[0].strip()}" for found in OLD_NAMES.finditer(text))
 
 
 def private_places(root):
@@ -150,7 +149,7 @@ def missing_files(root):
     rooms = "|".join([*ROOMS, "docs", "models"])
     mention = re.compile(rf"(?<![\w./$}}*-])({rooms})/[\w/.-]*\w\.(pyx|pxd|py|sh|md|prototxt)\b")
     for path, text in text_files(root):
-        if path.parent.name != "tests" and path.name != "CHANGELOG.md":
+        if path.parent.name != "tests":
             for found in mention.finditer(text):
                 if not (root / found[0]).exists() and not re.search("[A-Z]{2}", found[0]):      # NAME stands for many
                     yield f"{path.relative_to(root)}: mentions {found[0]}"
