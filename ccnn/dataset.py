@@ -110,7 +110,7 @@ class DataSet:
         files = [self.mask_file(id) for id in self.ids if self.needs_mask(id, needs)]
         missing = [file for file in files if not os.path.isfile(file)]
         if missing:
-            raise UserError(f"{missing[0]}: no such mask{and_more(missing)}; {GET_VOC}, and images without masks "
+            raise UserError(f"{missing[0]}{and_more(missing)}: no such mask; {GET_VOC}, and images without masks "
                             'need "tags_from": "annotations" or a CSV file')
 
     def read(self, id, needs):
