@@ -104,9 +104,10 @@ class ConstrainedLossLayer(LossLayer):
         start = time.perf_counter()
         try:
             solutions = ccnn.maximize_batch(f, constraints, **self.solver, diff=diff)
-        except ValueError as error:                     # "image 3: what is wrong"
-            image, _, problem = str(error).partition(": ")
-            self.fail(f"{problem} ({self.where(image.split()[1])})")
+        except ValueError as error:
+            if not hasattr(error, "image"):
+                raise
+            self.fail(f"{str(error).partition(': ')[2]} ({self.where(error.image)})")
         seconds = (time.perf_counter() - start) / len(f)
         return [self.outcome(k, c, s, f[k], diff[k], seconds) for k, (c, s) in enumerate(zip(constraints, solutions))]
 

@@ -17,11 +17,13 @@ import train
 import voc_data
 from caffe.proto import caffe_pb2
 from google.protobuf import text_format
+from sample_voc import make_sample
 from tiny_voc import make_voc
 
 from ccnn import caffelog, proto, snapshots, training, weights
 from ccnn.errors import UserError
 from ccnn.trunk import VGG16
+from ccnn.vgg16 import trunk_weights
 
 ROOT = Path(__file__).resolve().parent.parent
 SOLVERS = sorted(path.stem for path in (ROOT / "solvers").glob("*.prototxt"))
@@ -56,19 +58,12 @@ def tiny(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def real(tmp_path_factory, shared, python_bin):
-    """Three images of VOC, reduced to 49 pixels, with ImageNet's VGG-16 and its features."""
+def real(tmp_path_factory, python_bin):
+    """Four photographs, reduced to 49 pixels, with ImageNet's VGG-16 and its features."""
     folder = tmp_path_factory.mktemp("real")
-    source, weights = shared / "voc321/VOCdevkit/VOC2012", shared / "weights/vgg16_conv.caffemodel"
-    if not source.is_dir() or not weights.is_file():
-        pytest.skip("needs the shared VOC images and weights")
-    voc = folder / "data/VOCdevkit/VOC2012"
-    (voc / "ImageSets/Segmentation").mkdir(parents=True)
-    for name in ("JPEGImages", "SegmentationClass", "Annotations"):
-        (voc / name).symlink_to(source / name)
-    ids = (source / "ImageSets/Segmentation/train.txt").read_text().split()[:3]
-    for split in ("train", "train_aug"):
-        (voc / f"ImageSets/Segmentation/{split}.txt").write_text("\n".join(ids))
+    voc = make_sample(folder / "data/VOCdevkit/VOC2012")
+    shutil.copy(voc / "ImageSets/Segmentation/train.txt", voc / "ImageSets/Segmentation/train_aug.txt")
+    weights = trunk_weights()               # fetched once
     (folder / "solvers").symlink_to(ROOT / "solvers")
     (folder / "prototxt").mkdir()
     for path in (ROOT / "prototxt").glob("*.prototxt"):
@@ -102,17 +97,13 @@ def logged_losses(text):
 
 
 @pytest.mark.parametrize("name", SOLVERS)
-def test_caffe_trains_with_every_solver(name, tiny, caffe_bin):
-    if name in VGG and (ROOT.parent / "shared").is_dir():
-        pytest.skip("trains on real images below; twice would cost half a minute")
-    found = losses(name, tiny, caffe_bin)
-    assert len(found) >= 2 and all(math.isfinite(loss) and loss > 0 for loss in found)
-
-
-@pytest.mark.parametrize("name", [name for name in SOLVERS if not name.startswith("demo_")])    # (of drawn images)
-def test_caffe_trains_with_every_solver_on_voc(name, real, caffe_bin):
-    folder, weights = real
-    found = losses(name, folder, caffe_bin, *(["-weights", str(weights)] if name in VGG else []))
+def test_caffe_trains_with_every_solver(name, request, caffe_bin):
+    """The demonstration's on drawn images, the others on photographs."""
+    if name.startswith("demo_"):
+        found = losses(name, request.getfixturevalue("tiny"), caffe_bin)
+    else:
+        folder, weights = request.getfixturevalue("real")
+        found = losses(name, folder, caffe_bin, *(["-weights", str(weights)] if name in VGG else []))
     assert len(found) >= 2 and all(math.isfinite(loss) and loss > 0 for loss in found)
 
 
