@@ -11,8 +11,8 @@ photos/.ccnn:
 
     features/           of the trunk, and photographs.json: of which content of each photograph
     train.prototxt, deploy.prototxt
-    runs/RUN/           snapshots and log of a training; RUN stands for the question and the weights that it starts from,
-                        so that no snapshot is ever used for another question
+    runs/RUN/           snapshots and log of a training; RUN stands for the question and for the weights that it starts
+                        from, so that no snapshot is ever used for another question
     state.json          the question that model.ccnn answers, and the weights in it
 """
 import datetime
@@ -62,11 +62,19 @@ class Recipe(NamedTuple):
 RECIPE = Recipe()
 
 
+class State(NamedTuple):
+    """What state.json says."""
+    question: dict              # that the model answers
+    weights: str                # in it: a file of photos/.ccnn
+    model: str                  # its fingerprint
+    report: Optional[str]       # what report.html says of it: "plain", "checked" on photographs held out; None: nothing
+
+
 class Lesson:
     """A folder, a recipe, and what was learned from the folder before.
 
     question    all that the model depends on
-    state       what state.json says; None if there is none
+    state       of the last training; None if there is none
     reasons     why the model must be trained again; empty if it need not
     """
 
@@ -80,11 +88,13 @@ class Lesson:
         self.trunk = trunk_weights()
         # the net is the same wherever the folder lies
         train, deploy = self.nets(Path())
-        self.question = {**folder.question(), "train": train, "deploy": deploy, "solver": str(self.solver()),
+        self.contents = folder.contents()
+        self.question = {**folder.question(self.contents),
+                         "train": train, "deploy": deploy, "solver": str(self.solver()),
                          "features": {"size": recipe.size, "weights": digest(self.trunk), "trunk": digest(VGG16.net)},
                          "settings": {"steps": steps, "seed": seed}}
         self.state = self.read_state()
-        self.reasons = reasons(self.state["question"], self.question) if self.state else []
+        self.reasons = reasons(self.state.question, self.question) if self.state else []
 
     # Files
 
@@ -100,22 +110,22 @@ class Lesson:
     def report(self) -> Path:
         return self.folder.path / "report.html"
 
-    def read_state(self) -> Optional[dict]:
+    def read_state(self) -> Optional[State]:
         path = self.work / "state.json"
         try:
-            state = json.loads(path.read_text())
-            reasons(state["question"], self.question)               # fails where a part is missing
-            return {key: state[key] for key in ("question", "weights", "model", "report")}
+            state = State(**json.loads(path.read_text()))
+            reasons(state.question, self.question)                  # fails where a part is missing
+            return state
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError, AttributeError):
             log.warning("%s: is damaged; training anew", path)
             return None
 
-    def write_state(self, **changes) -> None:
-        self.state = {**(self.state or {}), **changes}
+    def write_state(self, state: State) -> None:
         with whole_file(self.work / "state.json") as part:
-            part.write_text(json.dumps(self.state, indent=1))
+            part.write_text(json.dumps(state._asdict(), indent=1))
+        self.state = state
 
     # What is to be done
 
@@ -126,8 +136,15 @@ class Lesson:
 
     @property
     def last_weights(self) -> Optional[Path]:
-        path = self.state and self.work / self.state["weights"]
+        """Those of the last training, if it has ended."""
+        path = self.work / self.state.weights if self.state else None
         return path if path and path.is_file() else None
+
+    @property
+    def weights(self) -> Path:
+        """Those in the model."""
+        assert self.last_weights, "train() comes first"
+        return self.last_weights
 
     @cached_property
     def start(self) -> Optional[Path]:
@@ -138,24 +155,21 @@ class Lesson:
         """
         if not self.state or self.anew:
             return None
-        before = self.state["question"]
+        before = self.state.question
         same = all(before[part] == self.question[part] for part in ("classes", "features", "deploy", "settings"))
         return self.last_weights if same else None
 
     @property
     def model_is_there(self) -> bool:
         """Whether model.ccnn is what the last training wrote."""
-        return bool(self.state) and self.model.is_file() and self.model_fingerprint() == self.state["model"]
-
-    def model_fingerprint(self) -> Optional[str]:
         try:
-            return read_model(self.model).fingerprint
+            return self.state is not None and read_model(self.model).fingerprint == self.state.model
         except (UserError, OSError):
-            return None
+            return False
 
     def is_reported(self, kind: str) -> bool:
         """Whether report.html is about the model, and of this kind: "plain", or "checked" on photographs held out."""
-        return bool(self.state) and self.report.is_file() and self.state["report"] in (kind, "checked")
+        return self.state is not None and self.report.is_file() and self.state.report in (kind, "checked")
 
     @property
     def beginning(self) -> str:
@@ -254,11 +268,11 @@ class Lesson:
 
     def refuse(self, broken: dict) -> None:
         if broken:
-            raise Mistakes(self.folder.path, [("", f"{error}; mend it, or remove its row") for error in broken.values()])
+            raise Mistakes(self.folder.path, [("", f"{e}; mend it, or remove its row") for e in broken.values()])
 
     def forget_features(self, out: Path) -> None:
         """Remove the features of photographs that were replaced or are gone since they were computed."""
-        index, now = out / "photographs.json", self.question["photographs"]
+        index, now = out / "photographs.json", self.contents
         try:
             before = dict(json.loads(index.read_text()))
         except (OSError, ValueError, TypeError):
@@ -270,25 +284,26 @@ class Lesson:
             part.write_text(json.dumps(now))
 
     def train(self) -> bool:
-        """Train, or go on. True if ^C stopped it."""
+        """Train, or go on, unless the last weights will do. True if ^C stopped it."""
         if self.trained:
             return False
         steps = round(self.steps * self.recipe.again) if self.start else self.steps
         run = fingerprint([self.question, digest(self.start) if self.start else None])
-        solver = self.solver(self.write_net(self.work / "train.prototxt"), self.work / f"runs/{run}/training", max(1, steps))
+        net = self.write_net(self.work / "train.prototxt")
+        solver = self.solver(net, self.work / f"runs/{run}/training", max(1, steps))
         training = prepare(solver, self.start, anew=self.anew)
         if training.start_at:
             log.info("going on at step %d of %d", training.start_at, steps)
         if training.run():
             return True
-        self.weights = training.model
+        self.new_weights = training.model
         return False
 
     def write_model(self) -> None:
         """photos/model.ccnn; then the snapshots of this and of earlier trainings are removed."""
         if self.model.exists() and not self.model_is_there:
             log.warning("replacing %s", self.model)
-        weights = self.last_weights if self.trained else self.weights
+        weights = self.weights if self.trained else self.new_weights
         deploy = self.work / "deploy.prototxt"
         deploy.write_text(self.question["deploy"])
         write_model(self.model, deploy, weights, self.folder.classes, self.recipe.size,
@@ -296,8 +311,8 @@ class Lesson:
                     {"photographs": len(self.folder.photographs), "tags": self.folder.images_with(),
                      "iterations": int(weights.stem.rpartition("_")[2]), "seed": self.seed,
                      "date": datetime.date.today().isoformat()})
-        self.write_state(question=self.question, weights=str(weights.relative_to(self.work)),
-                         model=self.model_fingerprint(), report=None)
+        self.write_state(State(self.question, str(weights.relative_to(self.work)), read_model(self.model).fingerprint,
+                               None))
         self.remove_snapshots(weights)
 
     def remove_snapshots(self, weights: Path) -> None:

@@ -4,7 +4,7 @@
     tallies, sentence = hold_out(lesson)    # trains on some photographs and asks for the tags of the others
     write(lesson, photographs, tallies, sentence, tools="tools")
 
-The net that is asked is the training net itself, with its data layer and its loss: a photograph's doubt is its own loss.
+The net that is asked is the training net, with its data layer and its loss: a photograph's doubt is its own loss.
 """
 import shutil
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from ccnn.constraints import Constraints
 from ccnn.errors import UserError
 from ccnn.files import whole_file
 from ccnn.grid import Scores, label_map
-from ccnn.images import fit, read_image, shrink
+from ccnn.images import fit, read_image
 from ccnn.learn import Lesson
 from ccnn.net import load_caffe
 from ccnn.own_folder import fingerprint
@@ -35,8 +35,6 @@ FEW = 300               # below so many photographs, each is held out once; from
 FOLDS = 3
 
 LEAST = 2 * FOLDS       # photographs that are needed to hold some out
-
-AREA_SIDE = 128         # long side of a mask whose areas are counted, in pixels
 
 
 class Answer(NamedTuple):
@@ -64,8 +62,8 @@ def ask(lesson: Lesson, net: Path, weights: Path, ids: Sequence[str]) -> Iterato
 
 def mask_of(answer: Answer, shape: tuple, size: int, side: int) -> np.ndarray:
     """The mask of a photograph of this shape that was seen at `size`, with its long side reduced to `side`."""
-    return label_map(answer.scores, *Scores(answer.scores, fit(*shape, size), VGG16.stride, VGG16.offset).cells(
-        *fit(*shape, side)))
+    (height, width), seen = fit(shape[0], shape[1], side), fit(shape[0], shape[1], size)
+    return label_map(answer.scores, *Scores(answer.scores, seen, VGG16.stride, VGG16.offset).cells(height, width))
 
 
 def shares(mask: np.ndarray, labels: int) -> np.ndarray:
@@ -88,13 +86,13 @@ def look(lesson: Lesson) -> list:
     folder, found = lesson.folder, []
     side = next((side for most, side in SIDES if len(folder.photographs) <= most), SIDES[-1][1])
     net = lesson.write_net(lesson.work / "look.prototxt", shuffle=False)
-    for answer in tqdm(ask(lesson, net, lesson.last_weights, list(folder.photographs)), total=len(folder.photographs),
+    for answer in tqdm(ask(lesson, net, lesson.weights, list(folder.photographs)), total=len(folder.photographs),
                        unit="image", desc="report", disable=None):
         known = folder.photographs[answer.id]
         rgb = read_image(known.file)
         mask = mask_of(answer, rgb.shape[:2], lesson.recipe.size, side)
         found.append(Photograph(
-            Path(known.file).name, thumbnail(shrink(rgb, side), mask, side), tuple(np.flatnonzero(known.present[1:]) + 1),
+            known.name, thumbnail(rgb, mask, side), tuple(np.flatnonzero(known.present[1:]) + 1),
             shares(mask, len(folder.classes)), area_bounds(answer.constraints), answer.loss))
     return found
 
@@ -129,17 +127,17 @@ def hold_out(lesson: Lesson) -> tuple:
         for answer in ask(lesson, net, training.model, held):
             tallies += tally(lesson, answer)
     shutil.rmtree(place.parent)
-    how = (f"Each photograph was held out once: {FOLDS} short trainings, each without a third of them." if len(ids) < FEW
-           else f"A tenth of the photographs was held out of a short training: {len(parts[0])} of {len(ids)}.")
+    how = f"{len(parts[0])} of {len(ids)} photographs were held out of a short training."
+    if len(parts) > 1:
+        how = f"Each photograph was held out once: {len(parts)} short trainings, each without a part of them."
     return [Tally(*map(int, row)) for row in tallies], (
-        f"{how} A class is found if it covers {FOUND:.0%} of a photograph, and found without a tag from {NOTICED:.0%} on.")
+        f"{how} A class is found if it covers {FOUND:.0%} of a photograph or more; if it is not tagged, {NOTICED:.0%}.")
 
 
 def tally(lesson: Lesson, answer: Answer) -> np.ndarray:
     """found, missed, false of each class, on one photograph."""
     present = lesson.folder.photographs[answer.id].present[1:]
-    cells = answer.scores.shape[1:]
-    area = shares(mask_of(answer, cells, lesson.recipe.size, AREA_SIDE), len(answer.scores))[1:]
+    area = shares(answer.scores.argmax(axis=0), len(answer.scores))[1:]        # on the grid: nobody looks at the mask
     return np.stack([present & (area >= FOUND), present & (area < FOUND), ~present & (area >= NOTICED)], axis=1)
 
 
@@ -154,7 +152,7 @@ def write_list(path, ids: Sequence[str]) -> Path:
 def write(lesson: Lesson, photographs: list, tallies: Optional[list], held_out: str, tools: str) -> None:
     """photos/report.html. tools: the folder of the commands, as the user would type it."""
     folder = lesson.folder
-    steps = int(lesson.last_weights.stem.rpartition("_")[2])
+    steps = int(lesson.weights.stem.rpartition("_")[2])
     counts = ", ".join(f"{name} {number}" for name, number in folder.images_with().items())
     write_report(lesson.report, Report(
         title=folder.path.resolve().name, classes=folder.classes, photographs=photographs, losses=losses(lesson),
@@ -164,11 +162,11 @@ def write(lesson: Lesson, photographs: list, tallies: Optional[list], held_out: 
                "bounds": ", ".join(f"{key} {value}" for key, value in lesson.bounds.items()),
                "training": f"{steps} steps of 4 photographs, seed {lesson.seed}",
                "size": f"photographs are seen with a long side of {lesson.recipe.size} pixels",
-               "model": f"{lesson.model.name}, {lesson.state['model'][:16]}", "ccnn": ccnn.__version__}))
+               "model": f"{lesson.model.name}, written by ccnn {ccnn.__version__}"}))
 
 
 def losses(lesson: Lesson) -> dict:
     try:
-        return read_log(lesson.last_weights.with_name("training.log")).loss
+        return read_log(lesson.weights.with_name("training.log")).loss
     except (UserError, OSError):
         return {}

@@ -1,14 +1,15 @@
 """A folder of one's own: photographs, classes.txt, tags.csv or VOC's Annotations, perhaps constraints.toml.
 
-    folder = read_folder("photos")          # every mistake in it is reported here, before any work
-    now = folder.question()                 # all that a training on it depends on, as JSON holds it
-    reasons(before, now)                    # how it differs from an earlier one, in words
+    folder = read_folder("photos")              # every mistake in it is reported here, before any work
+    now = folder.question(folder.contents())    # all that a training on it depends on, as JSON holds it
+    reasons(before, now)                        # how it differs from an earlier one, in words
 
 A question does not depend on where the folder lies, nor on the order of the rows in tags.csv. Tags stand in it by their
 names, so that a new order of classes.txt is one change and not one per photograph.
 """
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import NamedTuple, Optional
 
@@ -36,6 +37,7 @@ NAMED = 3                   # photographs that a sentence names; the rest is cou
 class Known(NamedTuple):
     """What is known of a photograph."""
     file: str
+    name: str                   # of the file, from the folder of the photographs
     present: np.ndarray         # (L,) bool
     large: np.ndarray           # (L,) bool
     boxes: Optional[list]       # [(label, y0, x0, y1, x1)] in pixels; None where there is a table of tags
@@ -59,20 +61,28 @@ class OwnFolder(NamedTuple):
         counts = sum(known.present.astype(int) for known in self.photographs.values())
         return {name: int(counts[label]) for label, name in enumerate(self.classes) if label != BACKGROUND}
 
-    def question(self) -> dict:
-        """{part: what of it decides the training}; learn adds the parts that no file of the folder holds."""
-        scribbles = self.priors.scribbles if self.priors else None
+    def contents(self) -> dict:
+        """{id: checksum of the photograph}"""
+        return {id: digest(known.file) for id, known in self.photographs.items()}
 
-        def scribble(id):
+    def question(self, contents: dict) -> dict:
+        """{part: what of it decides the training}; ccnn.learn adds the parts that no file of the folder holds."""
+        def of_each(function):
+            return {known.name: function(id, known) for id, known in self.photographs.items()}
+
+        def boxes(id, known):
+            return known.boxes and sorted([self.classes[label], *map(int, box)] for label, *box in known.boxes)
+
+        def scribble(id, known):
+            scribbles = self.priors and self.priors.scribbles
             return digest(scribbles.file(id)) if scribbles and Path(scribbles.file(id)).is_file() else None
         return {
             "classes": list(self.classes),
-            "photographs": {id: digest(known.file) for id, known in self.photographs.items()},
-            "tags": {id: self.names(known.present) for id, known in self.photographs.items()},
-            "large": {id: self.names(known.large) for id, known in self.photographs.items()},
-            "boxes": {id: known.boxes and sorted([self.classes[label], *map(int, box)] for label, *box in known.boxes)
-                      for id, known in self.photographs.items()},
-            "scribbles": {id: scribble(id) for id in self.photographs},
+            "photographs": of_each(lambda id, known: contents[id]),
+            "tags": of_each(lambda id, known: self.names(known.present)),
+            "large": of_each(lambda id, known: self.names(known.large)),
+            "boxes": of_each(boxes),
+            "scribbles": of_each(scribble),
             "constraints": digest(self.priors.path) if self.priors else None,
         }
 
@@ -94,12 +104,11 @@ def read_folder(root: str) -> OwnFolder:
     else:
         system = "size" if any(known.large.any() for known in photographs.values()) else "tags"
     priors = Path(root, PRIORS)
-    used = {SUFFIX.sub("", Path(file.file).name) for file in photographs.values()}
     return OwnFolder(
         Path(root), settings, tuple(data.classes), photographs, system,
         read_priors(str(priors), data.classes) if priors.is_file() else None,
         [] if system == "boxes" else [path for path in list_photographs(image_folder(root))
-                                      if "/" not in path and SUFFIX.sub("", path) not in used])
+                                      if "/" not in path and SUFFIX.sub("", path) not in photographs])
 
 
 def find_files(data: DataSet) -> dict:
@@ -120,11 +129,13 @@ def find_files(data: DataSet) -> dict:
 
 
 def known(data: DataSet, id: str, file: str) -> Known:
+    name = os.path.relpath(file, data.images)
     if data.csv is not None:
-        return Known(file, *data.csv[id], None)
+        present, large = data.csv[id]
+        return Known(file, name, present, large, None)
     boxes = data.read(id, {"boxes"}).boxes
     present = np.isin(np.arange(len(data.classes)), [box[0] for box in boxes])
-    return Known(file, present, np.zeros_like(present), boxes)
+    return Known(file, name, present, np.zeros_like(present), boxes)
 
 
 def fingerprint(question: object) -> str:
@@ -148,7 +159,8 @@ def reasons(before: dict, now: dict) -> list:
         verb = "is new" if not before["constraints"] else "changed" if now["constraints"] else "is gone"
         found.append(f"{PRIORS} {verb}")
     old, new = before["settings"], now["settings"]
-    found += [f"--{key} is {new[key]}, and was {old.get(key)}" for key in new if old.get(key) != new[key]]
+    found += [f"--{key} is {new[key] or 'not given'}, and was {old.get(key) or 'not given'}"
+              for key in new if old.get(key) != new[key]]
     if not found and before != now:
         found.append("another version of ccnn learns otherwise")
     return found

@@ -16,10 +16,10 @@ You may leave the column `large` out. Tags in another program, or in another kin
 as VOC's XML in photos/Annotations do in place of tags.csv. photos/constraints.toml may hold what else you know of your
 classes; docs/constraints.md explains it.
 
-The first time takes about two minutes for 60 photographs on two cores, and downloads VGG-16's convolutions (64 MB). Look
-at report.html: photographs whose tags the model contradicts come first, because often the tag is wrong. Correct them,
-add photographs, and run the same command again. It says what has changed and computes only what that asks for. If
-nothing has changed, it says so and ends. ^C stops it at any time; the same command goes on.
+The first time takes about two minutes for 60 photographs on two cores, and downloads VGG-16's convolutions (64 MB).
+Look at report.html: photographs whose tags the model contradicts come first, because often the tag is wrong. Correct
+them, add photographs, and run the same command again. It says what has changed and computes only what that asks for.
+If nothing has changed, it says so and ends. ^C stops it at any time; the same command goes on.
 
 All else that it writes lies in photos/.ccnn and may be removed.
 """
@@ -40,7 +40,7 @@ UNCHECKED = "Nothing was held out: this was switched off with --no-check."
 
 def main(argv=None):
     args = parse_args(argv)
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")      # one process per core is faster than threads; Caffe reads it
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")      # for Caffe: one process per core is faster than threads
     load_caffe()
     folder = read_folder(args.photos)
     lesson = Lesson(folder, args.steps, args.seed, args.again)
@@ -66,7 +66,7 @@ def main(argv=None):
     write(lesson, photographs, None, UNCHECKED if args.no_check else "Being computed.", tools)
     if not args.no_check:
         write(lesson, photographs, *hold_out(lesson), tools)
-    lesson.write_state(report=wanted)
+    lesson.write_state(lesson.state._replace(report=wanted))
     print(lesson.model)
     print(lesson.report)
     return 0
@@ -84,7 +84,7 @@ def parse_args(argv):
     add("--seed", type=command.count, default=1, metavar="N",
         help="of the first weights and of the order of the photographs (default: %(default)s)")
     add("--jobs", type=command.count, default=os.cpu_count(), metavar="N",
-        help="photographs whose features are computed at the same time, with 1 GB of memory each (default: %(default)s)")
+        help="photographs whose features are computed at a time, with 1 GB of memory each (default: %(default)s)")
     return parser.parse_args(argv)
 
 
