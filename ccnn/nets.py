@@ -13,11 +13,9 @@ A method's settings stand in the param_str of its loss layer, the optimiser's in
 Edit this file, not the nets: a test compares them.
 """
 import json
-from pathlib import Path
 from typing import NamedTuple
 
 from ccnn.labels import LABELS
-from ccnn.samples import FeatureSamples, own_folder
 from ccnn.supervision import SUPERVISION
 
 DEMO_LABELS = 6      # the five kinds of objects that demo/draw_demo.py draws, and the background
@@ -239,6 +237,11 @@ def features(bottom="conv5_3"):
     return text + layer("features", "Concat", ["root", "around"], ["features"])
 
 
+def trunk():
+    """From `data` to `features`; it stays as ImageNet made it."""
+    return input_layer("data", 1, 3, 224, 224) + vgg16(kernel=2) + features()
+
+
 def head(labels=LABELS, cells_only=False):
     """A linear classifier of cell i and of the image: fc8_i = W features_i + V image + biases.
 
@@ -292,7 +295,7 @@ def nets():
                              + loss_layer("tags", normalize=False))
     made["finetune_size"] = data_layer("size", FINETUNE) + vgg16(kernel=2, frozen=4) + features() + trained_head("size")
 
-    made["trunk"] = input_layer("data", 1, 3, 224, 224) + vgg16(kernel=2) + features()
+    made["trunk"] = trunk()
     made["deploy_8s"] = input_layer("data", 1, 3, 321, 321) + vgg16() + classifier()
     made["deploy_32s"] = input_layer("data", 1, 3, 321, 321) + vgg16(32, kernel=2) + classifier(stride=32)
     made["head_deploy"] = made["trunk"] + head()
@@ -300,31 +303,16 @@ def nets():
     return {name: titled(name, text) for name, text in made.items()}
 
 
-def titled(name, text):
-    return f'# Written by prototxt/make_nets.py.\nname: "{name}"\n{text}'
+def titled(name, text, writer="prototxt/make_nets.py"):
+    return f'# Written by {writer}.\nname: "{name}"\n{text}'
 
 
-def own_nets(folder):
-    """Write the nets of the frozen-trunk recipe for a folder of one's own, from all the supervision that it has.
+def own_nets(system, data, labels, **changes):
+    """(training net, deploy net) of the frozen-trunk recipe for a folder of one's own.
 
-    The folder has images, classes.txt, tags.csv or VOC's Annotations, and features (tools/cache_features.py). It gets
-    train.prototxt, deploy.prototxt, and deploy.json for tools/infer.py. Return what was done, as one line.
+    data    : settings of the data layer: root, classes, tags_from, features
+    changes : settings of the loss layer in place of the system's
     """
-    data = {**own_folder(folder), "features": str(Path(folder, "features"))}
-    samples = FeatureSamples(data)
-    if samples.csv is None:
-        system = "boxes"
-    else:
-        system = "size" if any(large.any() for _, large in samples.csv.values()) else "tags"
-    images_with = sum(samples[t][0]["tags"] for t in range(len(samples)))       # every file is read once
-
-    labels = len(samples.classes)
-    for name, text in {
-        "train.prototxt": titled("own_train", data_layer(system, data) + trained_head(system, labels)),
-        "deploy.prototxt": nets()["trunk"].replace("trunk", "own_deploy", 1) + head(labels),
-        "deploy.json": json.dumps({"size": samples.size, "classes": samples.classes}, indent=1) + "\n",
-    }.items():
-        Path(folder, name).write_text(text)
-    shown = ", ".join(f"{name} in {number:.0f}" for name, number in zip(samples.classes[1:], images_with[1:]))
-    return (f"{folder}: {len(samples)} images ({shown}); wrote train.prototxt, which learns from {system}, "
-            "deploy.prototxt and deploy.json")
+    texts = {"own_train": data_layer(system, data) + trained_head(system, labels, **changes),
+             "own_deploy": trunk() + head(labels)}
+    return tuple(titled(name, text, "tools/learn.py") for name, text in texts.items())
