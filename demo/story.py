@@ -19,7 +19,7 @@ from ccnn.net import forward, load_net, score_grid
 from ccnn.nets import SYSTEMS
 from ccnn.paths import ROOT
 from ccnn.predict import MODEL
-from ccnn.scores import Row, confusion, scored
+from ccnn.scores import Score, confusion, scored
 
 DEPLOY = ROOT / "prototxt/demo_deploy.prototxt"
 
@@ -30,7 +30,7 @@ PATIENCE = 180                          # seconds for the photographs: a slow ne
 
 class Scored(NamedTuple):
     """What a training has reached on the validation images."""
-    row: Row                            # of the last snapshot
+    row: Score                            # of the last snapshot
     course: dict                        # {iteration: mIoU}
     masks: dict                         # {image id: H x W} of the last snapshot
 
