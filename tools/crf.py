@@ -42,7 +42,7 @@ def parse_args(argv):
     add("probabilities", nargs="+", type=Path, help=".npz files, or folders of them")
     add("--images", type=Path, required=True, metavar="DIR", help="the photographs, same names")
     add("--out", type=Path, required=True, metavar="DIR", help="where NAME.png goes")
-    add("--preset", default="authors", metavar="P", help=f"{', '.join(PRESETS)}, or a file of tools/tune_crf.py")
+    add("--preset", default="heads", metavar="P", help=f"{', '.join(PRESETS)}, or a file of tools/tune_crf.py")
     add("--jobs", type=command.count, default=os.cpu_count(), metavar="N", help="processes (default: all cores)")
     add("--force", action="store_true", help="make masks again, and replace files made otherwise")
     return parser.parse_args(argv)
