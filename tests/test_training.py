@@ -262,13 +262,16 @@ def test_a_kill_in_the_middle_of_a_snapshot(start, finish):
 
     # 1. the first snapshot, in the weights: there is nothing to continue from
     status, _, error = finish("c", "max_iter=10", **limit(size["caffemodel"] - 1000))
-    assert status == 2 and "Check failed: proto.SerializeToOstream" in error
-    assert (start.folder / "c_iter_4.caffemodel").stat().st_size == size["caffemodel"] - 1000
-    # 2. again, in the solver's state: the weights are whole, the state is not
+    assert status == 2 and "error: a snapshot could not be written; is the disk full?" in error
+    assert "removing a part of a snapshot: snapshots/c_iter_4.caffemodel" in error
+    assert not list(start.folder.glob("c_iter_*"))
+    # 2. again, in the solver's state: the weights are whole and stay, the state does not
     status, _, error = finish("c", "max_iter=10", **limit(size["solverstate"] - 1000))
     assert status == 2 and "starting at random" in error
-    assert (start.folder / "c_iter_4.solverstate").stat().st_size == size["solverstate"] - 1000
-    # 3. a whole one at last, and the next cut
+    assert [path.name for path in start.folder.glob("c_iter_*")] == ["c_iter_4.caffemodel"]
+    # 3. the whole disk ended with the tool: the cut file is still there; then a whole one at last, and the next cut
+    state = (start.folder / "whole_iter_4.solverstate").read_bytes()
+    (start.folder / "c_iter_4.solverstate").write_bytes(state[:-1000])
     status, _, error = finish("c", "max_iter=4")
     assert status == 0 and "passing over a snapshot: snapshots/c_iter_4.solverstate: is not a whole" in error
     assert finish("c", "max_iter=10", **limit(size["solverstate"] - 1000))[0] == 2

@@ -26,13 +26,13 @@ import os
 from pathlib import Path
 
 import _activate  # noqa: F401
-from tqdm import tqdm
 
 from ccnn import command
 from ccnn.crf import LONG_SIDE, PRESETS, load_preset
 from ccnn.masks import print_report, unfinished
 from ccnn.photographs import find_photographs
 from ccnn.predict import HEAD, NET, SIZES, Recipe, find_model, mask_settings_of, segment_files
+from ccnn.progress import Progress
 from ccnn.tags import tagged
 
 
@@ -46,7 +46,7 @@ def main(argv=None):
     failures = []
     if todo:
         results = segment_files(todo, files, recipe, args.jobs, args.gpu)
-        failures = [failure for failure in tqdm(results, total=len(todo), unit="image", disable=None) if failure]
+        failures = [failure for failure in Progress(results, total=len(todo), unit="image") if failure]
     return print_report(failures, len(todo) - len(failures), args.out)
 
 
