@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from io import FileIO
 from pathlib import Path
-from typing import IO, Optional
+from typing import IO, Any, Optional
 
 from ccnn.caffelog import Ending, Line, read_line
 from ccnn.errors import UserError
@@ -146,7 +146,7 @@ class Training:
     def __init__(self, solver, shapes: Shapes, held: FileIO, samples=None) -> None:
         self.solver, self.shapes, self.held, self.samples = solver, shapes, held, samples
         self.start_at = 0
-        self.net = None                         # NetParameter, if another than the one that the solver names
+        self.net: Any = None                    # NetParameter, if another than the one that the solver names
         self.options: list[str] = []
         self.beginning = "starting at random"
         self.log = Path(f"{solver.snapshot_prefix}.log")

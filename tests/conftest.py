@@ -16,6 +16,8 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 # A run in the background starts with ^C ignored, and so would every process that a test interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+pytest.register_assert_rewrite("training_runs")     # its asserts tell as much as those of a test
+
 # The same examples in every run, and no limit on their time: a busy machine must not fail a test.
 hypothesis.settings.register_profile(
     "steady", deadline=None, derandomize=True, database=None, suppress_health_check=list(hypothesis.HealthCheck))

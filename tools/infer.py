@@ -29,6 +29,7 @@ import _activate  # noqa: F401
 
 from ccnn import command
 from ccnn.crf import LONG_SIDE, PRESETS, load_preset
+from ccnn.files import remove_parts
 from ccnn.masks import print_report, unfinished
 from ccnn.photographs import find_photographs
 from ccnn.predict import HEAD, NET, SIZES, Recipe, find_model, mask_settings_of, segment_files
@@ -42,6 +43,7 @@ def main(argv=None):
     recipe = Recipe(tagged(args.tags, files.classes), args.crf and load_preset(args.crf), args.ilp)
     work = [(source, *outputs(args, name))
             for source, name in find_photographs(args.photographs, args.only, args.out)]
+    remove_parts(args.out)
     todo = unfinished(work, mask_settings_of(files, recipe), args.force)
     failures = []
     if todo:
