@@ -21,6 +21,8 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 # A run in the background starts with ^C ignored, and so would every process that a test interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+pytest.register_assert_rewrite("training_runs")     # its asserts tell as much as those of a test
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
