@@ -32,6 +32,7 @@ from ccnn.paths import ROOT
 from ccnn.proto import read_net
 from ccnn.samples import LAYERS
 from ccnn.snapshots import check_space, newest_snapshot, remove_snapshots
+from ccnn.trunk import VGG16
 from ccnn.weights import check_weights, convolutions
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -69,6 +70,9 @@ def prepare(solver, weights: Optional[Path] = None, gpu: Optional[int] = None, a
         random = check_weights(weights, shapes)
         training.options += ["-weights", str(weights)]
         training.beginning = f"starting from {weights}" + (f"; {', '.join(random)} start at random" if random else "")
+    elif shapes.keys() & set(VGG16.layers):
+        training.beginning = ("warning: VGG-16's convolutions start at random, from where this net hardly learns; give "
+                              "--weights, which tools/init_weights.py makes")
     return training
 
 

@@ -102,6 +102,23 @@ def logged_losses(text):
 
 
 @pytest.mark.parametrize("name", SOLVERS)
+def test_a_whole_vgg_that_starts_from_nothing_is_warned_of(name, tiny, monkeypatch, tmp_path):
+    monkeypatch.chdir(tiny)
+    solver = proto.read_solver(Path(f"solvers/{name}.prototxt"), [f"snapshot_prefix={tmp_path}/{name}"])
+    said = training.prepare(solver).beginning
+    assert ("warning" in said and "give --weights, which tools/init_weights.py makes" in said) == (name in VGG)
+    assert name in VGG or said == "starting at random"
+
+
+def test_a_vgg_with_weights_is_not_warned_of(tiny, monkeypatch, tmp_path):
+    monkeypatch.chdir(tiny)
+    shape = weights.convolutions("prototxt/ccnn_tags.prototxt")["conv1_1"]
+    weights.write_caffemodel(tmp_path / "first.caffemodel", {"conv1_1": [np.zeros(shape), np.zeros(shape[0])]})
+    solver = proto.read_solver(Path("solvers/ccnn_tags.prototxt"), [f"snapshot_prefix={tmp_path}/tags"])
+    assert training.prepare(solver, tmp_path / "first.caffemodel").beginning.startswith("starting from ")
+
+
+@pytest.mark.parametrize("name", SOLVERS)
 def test_caffe_trains_with_every_solver(name, tiny, caffe_bin):
     if name in VGG and (ROOT.parent / "shared").is_dir():
         pytest.skip("trains on real images below; twice would cost half a minute")
