@@ -39,7 +39,7 @@ def main(argv=None):
     about = read_about(args.net, args.weights)
     classes = read_classes(args.classes) if args.classes else about.get("classes", VOC_CLASSES)
     size = args.size or about.get("size", LONG_SIDE)
-    settings = {"supervision": about["system"]} if "system" in about else {}
+    settings = {key: about[key] for key in ("supervision", "bounds", "system") if key in about}
     training = {key: about[key] for key in ("seed", "data", "commands") if key in about}
     warn_if_there(args.out)
     write_model(args.out, args.net, args.weights, classes, size, settings, training, about.get("score"))

@@ -3,11 +3,12 @@
 
     tools/show.py panel tags=masks/tags size=masks/size --out panel.png
     tools/show.py log snapshots/head_tags.log --out curves.png
-    tools/show.py constraints data/VOCdevkit/VOC2012/JPEGImages/2007_000033.jpg --tags aeroplane --out aeroplane.png
+    tools/show.py constraints street.jpg --tags bus,person --large bus --out street.png
 
 `tools/show.py panel --help` and so on tell more. Figures end in .png, .pdf or .svg.
 """
 import argparse
+import contextlib
 import inspect
 from pathlib import Path
 
@@ -16,15 +17,16 @@ import numpy as np
 
 from ccnn import command
 from ccnn.caffelog import read_log
-from ccnn.constraints import size_constraints, tag_constraints
 from ccnn.errors import UserError
 from ccnn.files import warn_if_there
 from ccnn.images import read_image
 from ccnn.labels import VOC_CLASSES, read_classes
 from ccnn.lists import read_split
+from ccnn.model import read_model
 from ccnn.paths import VOC
-from ccnn.predict import HEAD, NET, find_model, load_model
+from ccnn.predict import HEAD, NET, ModelFiles, find_model, load_model, read_about
 from ccnn.runs import parse_run
+from ccnn.tags import parse_large, parse_tags
 
 
 def main(argv=None):
@@ -61,15 +63,19 @@ def parse_args(argv):
     add = subcommand(constraints)
     add("image", type=Path, help="a photograph")
     add("--tags", required=True, metavar="A,B", help="the classes in it")
-    add("--large", metavar="A,B", help="those above a tenth of the image: the size constraints ('' if none is)")
-    add("--net", type=Path, default=NET, metavar="FILE", help="deploy net (default: infer.py's)")
-    add("--weights", type=Path, default=HEAD, metavar="FILE", help="its weights (default: infer.py's)")
+    add("--large", metavar="A,B", help="those above a tenth of the image, if the model was trained with sizes "
+        "('' if none is)")
+    add("--model", type=Path, metavar="FILE.ccnn", help="the model (default: the one in models/)")
+    add("--net", type=Path, metavar="FILE", help="instead of a model: a deploy net ...")
+    add("--weights", type=Path, metavar="FILE", help="... and its weights")
     add("--classes", metavar="FILE", help="names of the labels (default: those of the weights)")
     add("--size", type=command.count, metavar="PIXELS",
         help="long side that the net sees (default: that of the weights)")
 
     args = parser.parse_args(argv)
     command.check_suffix("--out", args.out, ".png", ".pdf", ".svg")
+    if args.draw is constraints and args.model and (args.net or args.weights or args.classes or args.size):
+        raise UserError("--model says it all: leave out --net, --weights, --classes and --size")
     return args
 
 
@@ -119,31 +125,31 @@ def constraints(args):
     """What the constraints did to one image: the net's output q, the latent distribution p nearest to it that obeys
     them, and the labels' areas in both against their bounds.
 
-    tools/show.py constraints data/VOCdevkit/VOC2012/JPEGImages/2007_000033.jpg --tags aeroplane --out aeroplane.png
     tools/show.py constraints street.jpg --tags bus,person --large bus --out street.png
+    tools/show.py constraints cat.jpg --tags cat --model photos/model.ccnn --out cat.png
+
+    The bounds are those that the model was trained with, as its file tells them.
     """
-    from ccnn.explanation import draw_explanation
+    from ccnn.explanation import draw_explanation, trained_constraints
     rgb = read_image(args.image)
-    files = find_model(args.net, args.weights, args.classes, args.size)
-    present = flags(args.tags, files.classes, "--tags")
-    if args.large is None:
-        c = tag_constraints(present)
-    else:
-        large = flags(args.large, files.classes, "--large")
-        if (large & ~present).any():
-            raise UserError(f"--large {args.large}: {files.classes[np.argmax(large & ~present)]} is not among --tags")
-        c = size_constraints(present, large)
-    model = load_model(files)
+    with found_model(args) as (files, settings, where):
+        present = parse_tags(args.tags, files.classes, "--tags")
+        large = None if args.large is None else parse_large(args.large, present, files.classes, "--large")
+        c = trained_constraints(settings, present, large, where)
+        model = load_model(files)
     return draw_explanation(model.reduce(rgb), model.scores(rgb, args.image).values, c, files.classes)
 
 
-def flags(names, classes, option):
-    """(L,) bool from "cat,person"."""
-    names = [name.strip() for name in names.split(",") if name.strip()]
-    unknown = [name for name in names if name not in classes[1:]]
-    if unknown:
-        raise UserError(f"{option}: {unknown[0]} is not a class of this model; it knows {', '.join(classes[1:])}")
-    return np.isin(classes, names)
+@contextlib.contextmanager
+def found_model(args):
+    """(ModelFiles, {"supervision", "bounds"}, what to call it); the files may vanish after the `with`."""
+    if args.model:
+        model = read_model(args.model)
+        with model.files() as (net, weights):
+            yield ModelFiles(net, weights, model.classes, model.size), model.about["settings"], args.model
+    else:
+        net, weights = args.net or NET, args.weights or HEAD
+        yield find_model(net, weights, args.classes, args.size), read_about(net, weights), weights.name
 
 
 if __name__ == "__main__":
