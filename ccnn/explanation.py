@@ -10,12 +10,14 @@ from scipy.special import softmax
 import ccnn
 from ccnn.errors import UserError
 from ccnn.figures import ALARM, legend_patches
-from ccnn.overlay import COLOURS
+from ccnn.labels import BACKGROUND
+from ccnn.pictures import colours
 from ccnn.settings import read_settings
 from ccnn.supervision import SUPERVISION
 
 SIDE, CHART = 2.0, 4.6          # inches: width of a picture, of the chart of areas
 PLAIN = "#222222"               # a bound that holds by itself
+PAPER = 235                     # the grey of the background
 
 log = logging.getLogger(__name__)
 
@@ -67,17 +69,18 @@ def draw_explanation(rgb: np.ndarray, scores: np.ndarray, c: "ccnn.Constraints",
         axis.axis("off")
     axes[0, 0].imshow(rgb)
     axes[0, 0].set_title("image")
-    seen = set(labels)
+    seen, shades = set(labels), colours().copy()
+    shades[BACKGROUND] = PAPER
     for line, distribution, name in zip(axes, (q, s.p), "qp"):
         best = distribution.argmax(axis=0)
         seen.update(int(l) for l in np.unique(best) if (best == l).mean() > 0.02)
-        line[1].imshow(COLOURS[best.reshape(shape)], interpolation="nearest")
+        line[1].imshow(shades[best.reshape(shape)], interpolation="nearest")
         line[1].set_title(f"labels of {name}")
         for axis, label in zip(line[2:], labels):
             shown = axis.imshow(distribution[label].reshape(shape), vmin=0, vmax=1, cmap="magma",
                                 interpolation="nearest")
             axis.set_title(f"{name}({classes[label]})")
-    axes[1, 0].legend(handles=legend_patches(seen, classes), loc="center", frameon=False)
+    axes[1, 0].legend(handles=legend_patches(seen, classes, shades), loc="center", frameon=False)
     figure.colorbar(shown, ax=axes[:, -1], shrink=0.7, label="probability")
     draw_areas(figure.add_subplot(grid[:, -1]), q, s, c, labels, classes)
     return figure

@@ -19,6 +19,7 @@ from ccnn.errors import ImageError, UserError
 from ccnn.labels import VOC_CLASSES
 from ccnn.model import write_model
 from ccnn.paths import ROOT
+from ccnn.pictures import colours
 from ccnn.proto import read_net
 
 IDS = [f"2007_{k:06}" for k in range(20)]
@@ -228,7 +229,9 @@ def test_explanation_of_tags(scores):
     maps = {a.get_title(): a.images[0].get_array() for a in drawn.axes if a.images and a.get_title()}
     np.testing.assert_allclose(maps["p(bird)"].ravel(), p[3], atol=1e-6)
     np.testing.assert_allclose(maps["q(cat)"].ravel(), q[8], atol=1e-6)
-    assert (maps["labels of p"].reshape(-1, 3) == overlay.COLOURS[p.argmax(axis=0)]).all()
+    best, shown = p.argmax(axis=0), maps["labels of p"].reshape(-1, 3)
+    assert (shown[best == 0] == explanation.PAPER).all() and (best == 3).any()
+    assert (shown[best == 3] == colours()[3]).all()
 
 
 def test_explanation_of_sizes(scores):
