@@ -8,6 +8,8 @@ The folder has images, classes.txt (one name per line), and either tags.csv (one
 `image,tags,large` per image, with ; between tags) or Annotations (VOC's XML, one file per image). Its features are in
 photos/features already: tools/cache_features.py photos --out photos/features
 """
+import _activate  # noqa: F401
+
 from ccnn import command
 from ccnn.nets import nets, own_nets
 from ccnn.paths import ROOT
