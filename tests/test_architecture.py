@@ -166,6 +166,29 @@ def wrong_modes(root):
                    f"but is {'not ' * shebang}executable")
 
 
+DURATION = re.compile(r"\b(a|one|two|three|four|five|ten|half an?|\d+)( minutes?| hours?)\b")
+COMMAND = re.compile(rf"\bmake( (test|demo|bench|lint))?(?=`| *#|<)|\b({'|'.join(PROGRAMS)})/\w+\.py[^#`]*")
+NUMBERS = {"a": "1", "one": "1", "two": "2", "three": "3", "four": "4", "five": "5", "ten": "10"}
+
+
+def durations(text):
+    """[(command, duration)] of the lines that name a command and how long it takes: `make demo` ... 2 minutes."""
+    for line in text.splitlines():
+        command = COMMAND.search(line)
+        for number, unit in DURATION.findall(line[command.end():])[:1] if command else ():
+            yield " ".join(command[0].split()), NUMBERS.get(number, number) + unit.rstrip("s")
+
+
+def different_durations(root):
+    """Commands that take this long in one place and that long in another."""
+    told = {}
+    for path, text in text_files(root):
+        for command, duration in durations(text):
+            told.setdefault(command, {}).setdefault(duration, path.relative_to(root))
+    yield from (f"{command} takes " + ", ".join(f"{duration} in {path}" for duration, path in places.items())
+                for command, places in told.items() if len(places) > 1)
+
+
 def unnamed_modules(root):
     """Modules of ccnn/ that docs/architecture.md does not name in its table, and names without a module."""
     named = set(re.findall(r"^\| `(\w+\.py)` \|", (root / "docs/architecture.md").read_text(), re.M))
@@ -175,7 +198,7 @@ def unnamed_modules(root):
 
 
 CHECKS = [wrong_arrows, tools_of_tools, path_edits, eager_imports, old_names, private_places, missing_files,
-          wrong_modes, unnamed_modules]
+          wrong_modes, different_durations, unnamed_modules]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -210,6 +233,8 @@ FAULTS = [
     (private_places, "a.md", "https://pypi.org/simple"),
     (missing_files, "README.md", "see tools/nothing.py"),
     (wrong_modes, "tools/a.py", "#!/usr/bin/env python3"),
+    (different_durations, "README.md", "| `make demo` | does it all | three minutes |"),
+    (different_durations, "demo/demo.py", '"""Demo.\n\n    make demo    # about 1 minute on two cores\n"""'),
     (unnamed_modules, "ccnn/a.py", ""),
     (unnamed_modules, "docs/architecture.md", "| `images.py` |\n| `gone.py` |"),
 ]
@@ -225,6 +250,7 @@ def test_each_check_finds_its_fault(tmp_path, check, name, text):
         "tools/_activate.py": "",
         "tools/infer.py": "import _activate\nimport ccnn.images",
         "docs/architecture.md": "| `images.py` | for tools/infer.py |",
+        "docs/a.md": "`make demo` takes 2 minutes.",
     }
     for path, content in {**sound, name: text}.items():
         tmp_path.joinpath(path).parent.mkdir(parents=True, exist_ok=True)

@@ -16,6 +16,7 @@ import pytest
 import story as stories
 from browser import needs_browser, overflowing
 from PIL import Image
+from test_architecture import durations
 from test_pictures import contrast
 
 import demo
@@ -272,6 +273,13 @@ def test_lines_are_visible_on_paper_and_in_the_dark():
     assert len(papers) == 2
     for line in demo_page.LINES.values():
         assert min(contrast([*bytes.fromhex(line[1:])], [*bytes.fromhex(paper)]) for paper in papers) >= 3
+
+
+def test_the_page_readme_and_help_tell_one_duration(root):
+    """test_architecture.py compares all files with each other; the page is written from a constant."""
+    texts = demo_page.page(story()), demo.__doc__, (root / "README.md").read_text()
+    told = [dict(durations(text)).get("make demo") for text in texts]
+    assert told == [f"{demo_page.MINUTES} minute"] * 3
 
 
 # --- the commands that the page ends with ----------------------------------------------------------------------------
