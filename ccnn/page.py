@@ -95,7 +95,7 @@ def chart(curves, title, unit, top=None):
     """
     longest = max(len(curve[0]) for curve in curves)
     width, height, left, right, base = 420, 250, 38, 24 + 6.4 * longest if longest else 16, 210
-    x_max = max(max(values) for *_, values in curves)
+    x_max = max(1, *(max(values) for *_, values in curves))
     y_max = top or nice(max(max(values.values()) for *_, values in curves))
 
     def fx(x):

@@ -225,6 +225,7 @@ STYLE = """
 .sheet figcaption { padding: 12px 14px 14px; font-size: 14px; }
 .sheet figcaption .legend { color: var(--soft); font-size: 13px; margin: 2px 0 8px; }
 .sheet img { aspect-ratio: 4 / 3; object-fit: contain; background: var(--track); }
+#held-out th:first-child { width: 40%; }
 .bars { table-layout: fixed; margin-top: 8px; }
 .bars th, .bars td { border: 0; padding: 1px 0; font-size: 13px; line-height: 1.35; }
 .bars th { width: 40%; padding-right: 8px; }

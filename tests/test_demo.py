@@ -205,6 +205,18 @@ def test_page_is_whole_and_needs_nothing_else():
         assert pixels.size == (int(image["width"]), int(image["height"])) and image["alt"]
 
 
+def test_a_short_demonstration_writes_the_page(tmp_path, monkeypatch, capfd):
+    """Everything is real but the length, and the photographs, which another test segments."""
+    monkeypatch.setattr(stories, "HEAD", ROOT / "models/absent.caffemodel")
+    monkeypatch.chdir(tmp_path)
+    demo.main(["--work", "here", "--iterations", "12", "--images", "8", "4"])
+    path = tmp_path / "here/output/demo/index.html"
+    assert str(path) in capfd.readouterr().out
+    page = Page(path.read_text(encoding="utf-8"))
+    assert all(SYSTEMS[system].title in " ".join(page.words) for system in demo.COMPARED)
+    assert "after 12 iterations" in page.words and len(page.images) > 20
+
+
 def test_page_shows_every_system_and_escapes_names():
     page = Page(demo_page.page(story()))
     words = " ".join(page.words)
