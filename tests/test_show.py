@@ -17,7 +17,7 @@ from ccnn import caffelog, explanation, figures
 from ccnn.constraints import size_constraints, tag_constraints
 from ccnn.errors import ImageError, UserError
 from ccnn.labels import VOC_CLASSES
-from ccnn.model import write_model
+from ccnn.model import read_model, write_model
 from ccnn.paths import ROOT
 from ccnn.pictures import colours
 from ccnn.proto import read_net
@@ -323,7 +323,7 @@ def test_a_model_refuses(model, settings, arguments, message):
 
 @pytest.mark.parametrize("name", ["head_size", "head_tags"])
 def test_the_models_we_ship_tell_the_bounds_of_their_nets(name):
-    told = json.loads((ROOT / f"models/{name}.json").read_text())
+    told = read_model(ROOT / f"models/{name}.ccnn").about["settings"]
     loss, = (layer for layer in read_net(ROOT / f"prototxt/{name}.prototxt").layer if layer.name == "loss")
     assert {"supervision": told["supervision"], **told["bounds"]} == json.loads(loss.python_param.param_str)
 
