@@ -1,13 +1,16 @@
 """A folder of images with their masks, boxes or tags: which files there are, and what they say."""
 import os
+from functools import cached_property
 
 from ccnn.annotations import read_boxes
-from ccnn.errors import UserError, and_more
-from ccnn.images import SUFFIXES, read_mask
+from ccnn.errors import UserError, and_more, nearest
+from ccnn.images import read_mask
 from ccnn.labels import VOC_CLASSES, read_classes
-from ccnn.lists import find_list, inside, read_list
+from ccnn.lists import SUFFIX, SUFFIXES, find_list, inside, read_list
+from ccnn.mistakes import SHOWN, Mistakes
+from ccnn.photo_names import Photographs
 from ccnn.shown import Facts
-from ccnn.tags import read_tags
+from ccnn.tags import read_tags, tag_places
 
 GET_VOC = "tools/get_voc.py fetches VOC 2012"
 
@@ -45,7 +48,7 @@ class DataSet:
     def folder(self, name, *usual):
         """The folder `name` in root, which must be there; without a name the first of the usual ones that is there."""
         for choice in [name] if name else usual:
-            path = os.path.join(self.root, choice)
+            path = os.path.join(self.root, choice) if choice else self.root
             if os.path.isdir(path):
                 return path
         if name:
@@ -61,7 +64,7 @@ class DataSet:
             source, ids = self.path(self.tags_from), list(self.csv)
         else:
             source = self.folder("Annotations")
-            ids = sorted(name[:-4] for name in os.listdir(source) if name.endswith(".xml"))
+            ids = sorted(name[:-4] for name in os.listdir(source) if name.endswith(".xml") and name[0] != ".")
         if not ids:
             raise UserError(f"{source}: lists no images")
         missing = [id for id in ids if self.csv is not None and id not in self.csv]
@@ -79,16 +82,51 @@ class DataSet:
             raise UserError(f"{supervised}: lists {min(strange)!r}, which is not an image of {self.source}")
         return labelled
 
+    @cached_property
+    def photographs(self):
+        """All photographs in the folder of images, to be found by names that are not exact."""
+        return Photographs(self.images)
+
     def image_file(self, id):
         """The image of an id. It must lie in root, or in the folder of images if that is a link."""
-        for suffix in SUFFIXES:
-            path = os.path.join(self.images, id + suffix)
-            if os.path.isfile(path):
-                if not inside(path, self.images) and not inside(path, self.root):
-                    raise UserError(f"{path}: is a link out of the data root {self.root}; copy the file there")
-                return path
-        remedy = f"one image id per line ({GET_VOC})" if self.own_list else "mend the name there, or remove it"
-        raise UserError(f"{os.path.join(self.images, id)}.jpg: no such image; {self.source} lists {id!r}; {remedy}")
+        found = [path for suffix in SUFFIXES for end in (suffix, suffix.upper())
+                 if os.path.isfile(path := os.path.join(self.images, id + end))]
+        if found[1:]:
+            raise UserError(f"may be {found[0]} or {found[1]}; rename one of them")
+        if not found:
+            name = self.photographs.at(id)          # a.Jpg; ä as one character or as two
+            if name is None:
+                remedy = f"one image id per line ({GET_VOC})" if self.own_list else "mend the name, or remove it"
+                raise UserError(f"there is no such photograph in {self.images}; {remedy}")
+            found = [os.path.join(self.images, name)]
+        if not inside(found[0], self.images) and not inside(found[0], self.root):
+            raise UserError(f"{found[0]} is a link out of the data root {self.root}; copy the file there")
+        return found[0]
+
+    def image_files(self):
+        """[the image of every id]; what is wrong with any of them is reported at once."""
+        files, wrong = {}, []
+        for id in self.ids:
+            try:
+                file = self.image_file(id)
+                other = files.setdefault(file, id)
+                if other != id:
+                    raise UserError(f"is the photograph of {other!r}, too; remove one of them")
+            except UserError as error:
+                wrong.append((id, str(error)))
+        if wrong:
+            raise Mistakes(self.source, self.explained(wrong))
+        return list(files)
+
+    def explained(self, wrong):
+        """[(place, what is wrong)] from [(id, what is wrong)]: for a table with its lines, and with similar names."""
+        if self.own_list or self.csv is None:
+            return [(repr(id), text) for id, text in wrong]
+        places = tag_places(self.source, self.classes)
+        known = [SUFFIX.sub("", path) for path in self.photographs.paths]
+        similar = [nearest(id, known) for id, _ in wrong[:SHOWN]] + [None] * len(wrong[SHOWN:])     # it takes time
+        return [(f"{places[id]}, {id!r}", text + (f"; did you mean {near!r}?" if near else ""))
+                for (id, text), near in zip(wrong, similar)]
 
     def mask_file(self, id):
         return os.path.join(self.masks, f"{id}.png")

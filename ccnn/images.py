@@ -9,8 +9,6 @@ from ccnn.labels import LABELS, VOID
 
 MEAN_BGR = (104.00698793, 116.66876762, 122.67891434)   # the mean of ImageNet, published with VGG-16
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG")
-
 
 def read_image(path):
     """H x W x 3 uint8 RGB, upright. Gray, CMYK, palette and 16-bit files are converted."""

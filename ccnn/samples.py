@@ -83,7 +83,7 @@ class Samples:
         self.data = DataSet(**{name: s[name] for name in FILES})
         self.ids, self.classes, self.csv = self.data.ids, self.data.classes, self.data.csv
         self.size = self.input_size()
-        self.files = [self.input_file(id) for id in self.ids]
+        self.files = self.input_files()
         self.data.check_masks(self.needs)
         self.cached_order = functools.lru_cache(maxsize=2)(self.order)
 
@@ -110,9 +110,9 @@ class Samples:
         """The long side to which images are reduced; 0: as they are."""
         return self.settings["size"]
 
-    def input_file(self, id):
-        """The file of the net's input for an image."""
-        return self.data.image_file(id)
+    def input_files(self):
+        """The files of the net's input, one per image."""
+        return self.data.image_files()
 
     # Which image a sample shows
 
@@ -197,6 +197,9 @@ class FeatureSamples(Samples):
         except (OSError, ValueError, KeyError, TypeError):
             raise UserError(f"{index}: is missing or damaged; tools/cache_features.py makes the folder that "
                             '"features" in param_str names') from None
+
+    def input_files(self):
+        return [self.input_file(id) for id in self.ids]
 
     def input_file(self, id):
         path = os.path.join(self.features, f"{id}.npy")

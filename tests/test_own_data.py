@@ -219,7 +219,7 @@ def complaint(done):
 @pytest.mark.parametrize("file, text, tool, message", [
     ("tags.csv", "0.jpg,cat\n1.jpg,dgo\n", "cache", "tags.csv, line 2: tag 'dgo' is not a class; did you mean 'dog'?"),
     ("tags.csv", "0.jpg,cat\n7.jpg,dog\n", "cache",
-     "7.jpg: no such image; wrong/tags.csv lists '7'; mend the name there, or remove it"),
+     "tags.csv, line 2, '7': there is no such photograph in wrong; mend the name, or remove it"),
     ("tags.csv", None, "cache",
      "tags.csv: no such file; write a line for every image into it, such as a.jpg,cat;dog"),
     ("classes.txt", None, "cache",
