@@ -9,6 +9,8 @@ from ccnn.labels import VOC_CLASSES, read_classes
 from ccnn.lists import SUFFIX, SUFFIXES, find_list, inside, read_list
 from ccnn.mistakes import SHOWN, Mistakes
 from ccnn.photo_names import Photographs
+from ccnn.priors import read_priors
+from ccnn.scribbles import Scribbles
 from ccnn.shown import Facts
 from ccnn.tags import read_tags, tag_places
 
@@ -23,13 +25,15 @@ class DataSet:
     classes   the names of the labels
     csv       {id: (present, large)} if tags_from is a table, else None
     labelled  the ids whose mask supervises pixels
+    scribbles ccnn.scribbles.Scribbles, for images without such a mask, or None
     """
 
-    def __init__(self, root, split=None, classes=None, images=None, masks=None, tags_from="masks", supervised=None):
+    def __init__(self, root, split=None, classes=None, images=None, masks=None, tags_from="masks", supervised=None,
+                 scribbles=None, unlisted="stop"):
         if not os.path.isdir(root):
             raise UserError(f"{root}: no such folder; {GET_VOC} into data/VOCdevkit/VOC2012, or name a folder "
                             'of your own as "root" in the net\'s param_str')
-        self.root, self.tags_from = root, tags_from
+        self.root, self.tags_from, self.unlisted = root, tags_from, unlisted
         self.classes = read_classes(classes) if classes else VOC_CLASSES
         self.images = self.folder(images, "JPEGImages", "")
         self.masks = self.folder(masks, "SegmentationClassAug", "SegmentationClass")
@@ -37,6 +41,9 @@ class DataSet:
         self.own_list = split is not None
         self.source, self.ids = self.find_ids(split)
         self.labelled = self.find_labelled(supervised)
+        self.scribbles = self.find_scribbles(scribbles) if scribbles else None
+        if self.scribbles:              # then the masks need not be there
+            self.labelled = {id for id in self.labelled if os.path.isfile(self.mask_file(id))}
 
     # Files
 
@@ -81,6 +88,18 @@ class DataSet:
         if strange:
             raise UserError(f"{supervised}: lists {min(strange)!r}, which is not an image of {self.source}")
         return labelled
+
+    def find_scribbles(self, name):
+        """The scribbles in a folder, or those that a constraints.toml names."""
+        path = self.path(name)
+        if os.path.isdir(path):
+            return Scribbles(path, self.classes)
+        if not os.path.exists(path):
+            raise UserError(f"{path}: no such folder of scribbles, and no such constraints.toml")
+        scribbles = read_priors(path, self.classes).scribbles
+        if scribbles is None:
+            raise UserError(f"{path}: has no [scribbles]; name their folder instead, or leave the setting out")
+        return scribbles
 
     @cached_property
     def photographs(self):
@@ -152,13 +171,17 @@ class DataSet:
 
     def read(self, id, needs):
         """The facts about an image that are needed."""
-        mask, boxes, shapes = None, None, {}
+        mask, scribble, boxes, shapes = None, None, None, {}
         if self.needs_mask(id, needs):
             file = self.mask_file(id)
             mask = read_mask(file, len(self.classes))
             shapes[file] = mask.shape
+        if self.scribbles and "mask" in needs and id not in self.labelled:
+            scribble = self.scribbles.read(id)
+            if scribble is not None:
+                shapes[self.scribbles.file(id)] = scribble.shape
         if self.needs_boxes(needs):
             file = self.box_file(id)
-            shapes[file], boxes = read_boxes(file, self.classes)
+            shapes[file], boxes = read_boxes(file, self.classes, self.unlisted)
         row = self.csv[id] if self.csv is not None else None
-        return Facts(len(self.classes), self.tags_from, id in self.labelled, mask, boxes, row, shapes)
+        return Facts(len(self.classes), self.tags_from, id in self.labelled, mask, boxes, row, shapes, scribble)

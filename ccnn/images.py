@@ -12,7 +12,7 @@ MEAN_BGR = (104.00698793, 116.66876762, 122.67891434)   # the mean of ImageNet, 
 
 def read_image(path):
     """H x W x 3 uint8 RGB, upright. Gray, CMYK, palette and 16-bit files are converted."""
-    image = _open(path)
+    image = open_image(path)
     if image.mode == "F":
         raise ImageError(f"{path}: holds floating-point pixels of unknown range; save it with 8 bits per channel")
     if image.mode.startswith("I"):      # 16 bits: Pillow's own conversion clips at 255, it does not scale
@@ -22,7 +22,7 @@ def read_image(path):
 
 def read_mask(path, labels=LABELS):
     """H x W uint8, the label id of every pixel, 255 where it is void. Palette and gray PNGs hold the ids themselves."""
-    image = _open(path)
+    image = open_image(path)
     mask = np.asarray(image)
     if mask.ndim != 2 or mask.dtype.kind not in "bui":
         raise ImageError(f"{path}: is a picture of mode {image.mode}; a mask holds one label id per pixel "
@@ -34,7 +34,8 @@ def read_mask(path, labels=LABELS):
     return mask.astype(np.uint8)
 
 
-def _open(path):
+def open_image(path):
+    """A picture of Pillow's, loaded and upright."""
     if not os.path.isfile(path):
         raise ImageError(f"{path}: no such file")
     if not os.path.getsize(path):

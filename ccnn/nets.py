@@ -13,11 +13,12 @@ A method's settings stand in the param_str of its loss layer, the optimiser's in
 Edit this file, not the nets: a test compares them.
 """
 import json
+import os
 from pathlib import Path
 from typing import NamedTuple
 
 from ccnn.labels import LABELS
-from ccnn.samples import FeatureSamples, own_folder
+from ccnn.samples import RULES, FeatureSamples, own_folder
 from ccnn.supervision import SUPERVISION
 
 DEMO_LABELS = 6      # the five kinds of objects that demo/draw_demo.py draws, and the background
@@ -166,17 +167,22 @@ def input_layer(blob, *shape):
 def data_layer(system, data):
     """An image, or its features, and as much of its supervision as the system may see."""
     kind, first = ("FeatureDataLayer", "features") if "features" in data else ("VOCDataLayer", "data")
-    tops = [first, *SYSTEMS[system].blobs]
+    tops = [first, *supervision_blobs(system, "scribbles" in data)]
     particular = {key for other in SYSTEMS.values() for key in other.data}.difference(SYSTEMS[system].data)
     settings = {key: value for key, value in data.items() if key not in particular}
     settings.update(tops=tops, mirror=data.get("mirror", True), seed=data.get("seed", 1))
     return python_layer("data", "voc_data", kind, [], tops, settings)
 
 
-def loss_layer(system, **changes):
+def supervision_blobs(system, scribbles):
+    """What the system knows of an image, as blobs; with scribbles, the labels of some pixels too."""
+    return tuple(dict.fromkeys([*SYSTEMS[system].blobs, *(["labels"] if scribbles else [])]))
+
+
+def loss_layer(system, scribbles=False, **changes):
     """The loss per pixel, from the scores `fc8`. `changes` replace or add to the system's settings."""
     kind, settings = SYSTEMS[system].loss, {**SYSTEMS[system].settings, **changes}
-    bottoms = ["fc8", *SYSTEMS[system].blobs]
+    bottoms = ["fc8", *supervision_blobs(system, scribbles)]
     if kind == "SoftmaxWithLoss":
         return layer("loss", kind, bottoms, ["loss"], "loss_param { ignore_label: 255 }")
     if kind == CCNN:       # `solver`, for the log: violation before, gap, iterations, seconds
@@ -304,27 +310,43 @@ def titled(name, text):
     return f'# Written by prototxt/make_nets.py.\nname: "{name}"\n{text}'
 
 
+def own_system(samples):
+    """The system that learns from all that is known of a folder of one's own: "boxes", "size" or "tags"."""
+    if samples.csv is None:
+        return "boxes"
+    return "size" if any(large.any() for _, large in samples.csv.values()) else "tags"
+
+
+def own_loss(system, data):
+    """Settings of the loss layer for data with settings from own_folder: the rules of its constraints.toml."""
+    rules = os.path.join(data["root"], RULES)
+    priors = {"priors": rules, "classes": data["classes"]} if os.path.isfile(rules) else {}
+    return {**SYSTEMS[system].settings, **SYSTEMS[system].frozen, **priors}
+
+
 def own_nets(folder):
     """Write the nets of the frozen-trunk recipe for a folder of one's own, from all the supervision that it has.
 
-    The folder has images, classes.txt, tags.csv or VOC's Annotations, and features (tools/cache_features.py). It gets
-    train.prototxt, deploy.prototxt, and deploy.json for tools/infer.py. Return what was done, as one line.
+    The folder has images, classes.txt, tags.csv or VOC's Annotations, if wished constraints.toml and scribbles, and
+    features (tools/cache_features.py). It gets train.prototxt, deploy.prototxt, and deploy.json for tools/infer.py.
+    Return what was done, as one line.
     """
     data = {**own_folder(folder), "features": str(Path(folder, "features"))}
-    samples = FeatureSamples(data)
-    if samples.csv is None:
-        system = "boxes"
-    else:
-        system = "size" if any(large.any() for _, large in samples.csv.values()) else "tags"
+    system = own_system(FeatureSamples(data))
+    scribbles = "scribbles" in data
+    samples = FeatureSamples({**data, "tops": ["features", *supervision_blobs("tags", scribbles)]})
     images_with = sum(samples[t][0]["tags"] for t in range(len(samples)))       # every file is read once
 
     labels = len(samples.classes)
+    loss = own_loss(system, data)
     for name, text in {
-        "train.prototxt": titled("own_train", data_layer(system, data) + trained_head(system, labels)),
+        "train.prototxt": titled("own_train", data_layer(system, data)
+                                 + trained_head(system, labels, scribbles=scribbles, **loss)),
         "deploy.prototxt": nets()["trunk"].replace("trunk", "own_deploy", 1) + head(labels),
         "deploy.json": json.dumps({"size": samples.size, "classes": samples.classes}, indent=1) + "\n",
     }.items():
         Path(folder, name).write_text(text)
+    sources = [system, *(["scribbles"] if scribbles else []), *([RULES] if "priors" in loss else [])]
     shown = ", ".join(f"{name} in {number:.0f}" for name, number in zip(samples.classes[1:], images_with[1:]))
-    return (f"{folder}: {len(samples)} images ({shown}); wrote train.prototxt, which learns from {system}, "
-            "deploy.prototxt and deploy.json")
+    return (f"{folder}: {len(samples)} images ({shown}); wrote train.prototxt, which learns from "
+            f"{' and '.join(sources)}, deploy.prototxt and deploy.json")

@@ -64,6 +64,11 @@ def _nearest(table, name):
     return nearest[0] if nearest else None
 
 
+def same_name(name):
+    """What the names of a photograph have in common, however people write them."""
+    return _keys(name)[1]
+
+
 def _keys(name):
     """What a name is compared by: itself, then without suffix."""
     name = plain(name).casefold()

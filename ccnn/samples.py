@@ -12,7 +12,9 @@ from ccnn.dataset import DataSet
 from ccnn.errors import ImageError, UserError, suggest
 from ccnn.grid import Axis
 from ccnn.images import fit, read_image, shrink
+from ccnn.labels import read_classes
 from ccnn.lists import inside
+from ccnn.priors import read_priors
 from ccnn.settings import (
     COUNT,
     FOLDER,
@@ -46,6 +48,11 @@ FILES = {       # what DataSet takes
                          '"masks" (as the paper does), "annotations" (VOC\'s XML), or a CSV file; see ccnn.tags'),
     "supervised": Setting(optional(NUMBER_OR_LIST), None, "K: only the first K images of the list keep their mask in "
                                                           "`labels`; or a list of those that do; null: all do"),
+    "scribbles": Setting(optional(TEXT), None, "for images without a mask: the folder of PNGs that mark some pixels, "
+                                               "with label ids and 255 where unknown, from root or from the working "
+                                               "directory; or a constraints.toml that names it, see ccnn.priors"),
+    "unlisted": Setting(one_of("stop", "skip"), "stop", '"stop" at an object in Annotations whose class is not among '
+                                                        'the classes, or "skip" it: its pixels are background'),
 }
 
 VIEW = {        # what of an image is shown, and in which order images come
@@ -237,11 +244,17 @@ class FeatureSamples(Samples):
         return features
 
 
+RULES, SCRIBBLES = "constraints.toml", "scribbles"         # in a folder of one's own
+
 LAYERS = {"VOCDataLayer": Samples, "FeatureDataLayer": FeatureSamples}      # by the name of the data layer
 
 
 def own_folder(root):
-    """The settings for a folder of one's own: images, classes.txt, and tags.csv or VOC's Annotations."""
+    """The settings for a folder of one's own: images, classes.txt, and tags.csv or VOC's Annotations.
+
+    constraints.toml and a folder of scribbles are used if they are there; see ccnn.priors.
+    Annotations may have objects of classes that classes.txt does not list. They are left out; ccnn.checks counts them.
+    """
     classes, table = (os.path.join(root, name) for name in ("classes.txt", "tags.csv"))
     if not os.path.isdir(root):
         raise UserError(f"{root}: no such folder; name the one with your images, classes.txt and tags.csv")
@@ -250,7 +263,22 @@ def own_folder(root):
     boxes = os.path.isdir(os.path.join(root, "Annotations"))
     if not os.path.isfile(table) and not boxes:
         raise UserError(f"{table}: no such file; write a line for every image into it, such as a.jpg,cat;dog")
-    return {"root": root, "classes": classes, "tags_from": "tags.csv" if os.path.isfile(table) else "annotations"}
+    tags = {"tags_from": "tags.csv"} if os.path.isfile(table) else {"tags_from": "annotations", "unlisted": "skip"}
+    return {"root": root, "classes": classes, **tags, **own_knowledge(root, classes)}
+
+
+def own_knowledge(root, classes):
+    """The settings that follow from constraints.toml and from a folder of scribbles, if they are there."""
+    rules = os.path.join(root, RULES)
+    priors = read_priors(rules, read_classes(classes)) if os.path.isfile(rules) else None
+    settings = {}
+    if priors and priors.scribbles:
+        settings["scribbles"] = RULES
+    elif os.path.isdir(os.path.join(root, SCRIBBLES)):
+        settings["scribbles"] = SCRIBBLES
+    if priors and priors.handed:        # a mirrored photograph breaks a rule about its left edge
+        settings["mirror"] = False
+    return settings
 
 
 def one_shape(shapes):
