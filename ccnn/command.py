@@ -25,6 +25,22 @@ def count(text: str) -> int:
     return value
 
 
+def add_model_options(add: Callable) -> None:
+    """The options that name a model; ccnn.predict.find_model(**model_options(args)) takes them."""
+    add("--model", type=Path, metavar="NAME.ccnn", help="a model: photos/model.ccnn of tools/learn.py, or a file of "
+        "models/ (default: models/head_size.ccnn, which knows VOC's 20 classes)")
+    add("--net", type=Path, help="instead of --model, with --weights: a deploy net with input `data` and scores `fc8`")
+    add("--weights", type=Path, help="its weights, or those of a head alone, the trunk being VGG-16's")
+    add("--classes", metavar="FILE", help="with --net: class names, one per line (default: those of WEIGHTS.json or "
+        "NET.json, else VOC's)")
+    add("--size", type=count, metavar="PIXELS", help="long side that the net sees (default: that of its training if "
+        "the model, WEIGHTS.json or NET.json tells, else 500)")
+
+
+def model_options(args: argparse.Namespace) -> dict:
+    return {name: getattr(args, name) for name in ("model", "net", "weights", "classes", "size")}
+
+
 def check_suffix(option: str, path: Path, *suffixes: str) -> None:
     """UserError unless the file that an option names ends in one of the suffixes."""
     if not path.name.endswith(suffixes):

@@ -7,8 +7,7 @@ from scipy.special import softmax
 
 import ccnn
 from ccnn.errors import UserError
-from ccnn.figures import ALARM, legend_patches
-from ccnn.overlay import COLOURS
+from ccnn.figures import ALARM, COLOURS, legend_patches
 
 SIDE, CHART = 2.0, 4.6          # inches: width of a picture, of the chart of areas
 PLAIN = "#222222"               # a bound that holds by itself

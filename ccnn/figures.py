@@ -15,11 +15,12 @@ from matplotlib.patches import Patch
 from ccnn.errors import UserError
 from ccnn.files import whole_file
 from ccnn.images import read_image, read_mask
-from ccnn.labels import SHORT, VOID
-from ccnn.overlay import COLOURS
+from ccnn.labels import SHORT, VOID, palette
 from ccnn.scores import Score, read_prediction, truth_paths
 
 FORMATS = (".png", ".pdf", ".svg")
+
+COLOURS = np.array(palette(), np.uint8).reshape(-1, 3)       # VOC's, by label
 
 ALARM = "#d62728"           # the red of what is wrong
 

@@ -8,29 +8,36 @@ from typing import Optional
 
 import numpy as np
 from PIL import Image
-from PIL.PngImagePlugin import PngInfo
 
 from ccnn.errors import UserError
 from ccnn.files import whole_file
 from ccnn.labels import indexed
+from ccnn.pictures import mask_text
 from ccnn.text import and_more, plural
 
 log = logging.getLogger(__name__)
 
 
-def save_mask(path: Path, mask: np.ndarray, settings: dict) -> None:
-    """An indexed PNG in VOC's colours that carries the settings."""
-    text = PngInfo()
-    text.add_text("settings", json.dumps(settings))
+def save_mask(path: Path, mask: np.ndarray, settings: dict, classes: Sequence[str]) -> None:
+    """An indexed PNG in VOC's colours that carries the settings and the names of its labels."""
     with whole_file(path) as part:
-        indexed(mask).save(part, pnginfo=text)
+        indexed(mask).save(part, pnginfo=mask_text(classes, settings))
 
 
 def mask_settings(path: Path) -> Optional[dict]:
     """The settings that save_mask wrote; None in a file that is not its work."""
+    return _carried(path, "settings")
+
+
+def mask_classes(path: Path) -> Optional[list]:
+    """The names of a mask's labels, the background first; None in a file that does not tell."""
+    return _carried(path, "classes") or None
+
+
+def _carried(path: Path, key: str):
     try:
         with Image.open(path) as image:
-            return json.loads(image.info["settings"])
+            return json.loads(image.info[key])
     except (OSError, SyntaxError, ValueError, KeyError, TypeError):     # SyntaxError: Pillow's for a broken PNG
         return None
 

@@ -13,12 +13,9 @@ A method's settings stand in the param_str of its loss layer, the optimiser's in
 Edit this file, not the nets: a test compares them.
 """
 import json
-import os
-from pathlib import Path
 from typing import NamedTuple
 
 from ccnn.labels import LABELS
-from ccnn.samples import RULES, FeatureSamples, own_folder
 from ccnn.supervision import SUPERVISION
 
 DEMO_LABELS = 6      # the five kinds of objects that demo/draw_demo.py draws, and the background
@@ -245,6 +242,11 @@ def features(bottom="conv5_3"):
     return text + layer("features", "Concat", ["root", "around"], ["features"])
 
 
+def trunk():
+    """From `data` to `features`; it stays as ImageNet made it."""
+    return input_layer("data", 1, 3, 224, 224) + vgg16(kernel=2) + features()
+
+
 def head(labels=LABELS, cells_only=False):
     """A linear classifier of cell i and of the image: fc8_i = W features_i + V image + biases.
 
@@ -298,7 +300,7 @@ def nets():
                              + loss_layer("tags", normalize=False))
     made["finetune_size"] = data_layer("size", FINETUNE) + vgg16(kernel=2, frozen=4) + features() + trained_head("size")
 
-    made["trunk"] = input_layer("data", 1, 3, 224, 224) + vgg16(kernel=2) + features()
+    made["trunk"] = trunk()
     made["deploy_8s"] = input_layer("data", 1, 3, 321, 321) + vgg16() + classifier()
     made["deploy_32s"] = input_layer("data", 1, 3, 321, 321) + vgg16(32, kernel=2) + classifier(stride=32)
     made["head_deploy"] = made["trunk"] + head()
@@ -306,47 +308,17 @@ def nets():
     return {name: titled(name, text) for name, text in made.items()}
 
 
-def titled(name, text):
-    return f'# Written by prototxt/make_nets.py.\nname: "{name}"\n{text}'
+def titled(name, text, writer="prototxt/make_nets.py"):
+    return f'# Written by {writer}.\nname: "{name}"\n{text}'
 
 
-def own_system(samples):
-    """The system that learns from all that is known of a folder of one's own: "boxes", "size" or "tags"."""
-    if samples.csv is None:
-        return "boxes"
-    return "size" if any(large.any() for _, large in samples.csv.values()) else "tags"
+def own_nets(system, data, labels, **changes):
+    """(training net, deploy net) of the frozen-trunk recipe for a folder of one's own.
 
-
-def own_loss(system, data):
-    """Settings of the loss layer for data with settings from own_folder: the rules of its constraints.toml."""
-    rules = os.path.join(data["root"], RULES)
-    priors = {"priors": rules, "classes": data["classes"]} if os.path.isfile(rules) else {}
-    return {**SYSTEMS[system].settings, **SYSTEMS[system].frozen, **priors}
-
-
-def own_nets(folder):
-    """Write the nets of the frozen-trunk recipe for a folder of one's own, from all the supervision that it has.
-
-    The folder has images, classes.txt, tags.csv or VOC's Annotations, if wished constraints.toml and scribbles, and
-    features (tools/cache_features.py). It gets train.prototxt, deploy.prototxt, and deploy.json for tools/infer.py.
-    Return what was done, as one line.
+    data    : settings of the data layer: root, classes, tags_from, features, perhaps scribbles
+    changes : settings of the loss layer in place of the system's
     """
-    data = {**own_folder(folder), "features": str(Path(folder, "features"))}
-    system = own_system(FeatureSamples(data))
-    scribbles = "scribbles" in data
-    samples = FeatureSamples({**data, "tops": ["features", *supervision_blobs("tags", scribbles)]})
-    images_with = sum(samples[t][0]["tags"] for t in range(len(samples)))       # every file is read once
-
-    labels = len(samples.classes)
-    loss = own_loss(system, data)
-    for name, text in {
-        "train.prototxt": titled("own_train", data_layer(system, data)
-                                 + trained_head(system, labels, scribbles=scribbles, **loss)),
-        "deploy.prototxt": nets()["trunk"].replace("trunk", "own_deploy", 1) + head(labels),
-        "deploy.json": json.dumps({"size": samples.size, "classes": samples.classes}, indent=1) + "\n",
-    }.items():
-        Path(folder, name).write_text(text)
-    sources = [system, *(["scribbles"] if scribbles else []), *([RULES] if "priors" in loss else [])]
-    shown = ", ".join(f"{name} in {number:.0f}" for name, number in zip(samples.classes[1:], images_with[1:]))
-    return (f"{folder}: {len(samples)} images ({shown}); wrote train.prototxt, which learns from "
-            f"{' and '.join(sources)}, deploy.prototxt and deploy.json")
+    changes["scribbles"] = "scribbles" in data
+    texts = {"own_train": data_layer(system, data) + trained_head(system, labels, **changes),
+             "own_deploy": trunk() + head(labels)}
+    return tuple(titled(name, text, "tools/learn.py") for name, text in texts.items())

@@ -1,16 +1,17 @@
 """From a photograph to its mask.
 
-    files = find_model()                            # the model in models/; or your own net and weights
+    files = find_model()                            # the model in models/; a file NAME.ccnn; or a net and weights
     model = load_model(files)
     mask = segment(read_image("street.jpg"), model, Recipe(every_label(files)))     # H x W label ids
 
 The net sees the photograph with its long side reduced to the model's size, the CRF to 500 pixels, and the labels
 are enlarged to the photograph strip by strip.
 """
+import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 import numpy as np
 from scipy.special import softmax
@@ -23,9 +24,10 @@ from ccnn.grid import Scores, label_map, positions, sample
 from ccnn.images import read_image, shrink
 from ccnn.labels import VOC_CLASSES, read_classes
 from ccnn.masks import save_mask
+from ccnn.model import read_model
 from ccnn.net import check_scores, forward, load_caffe, load_net, score_grid
-from ccnn.overlay import overlay
 from ccnn.paths import ROOT
+from ccnn.pictures import overlay
 from ccnn.probabilities import save_probabilities
 from ccnn.proto import read_net
 from ccnn.trunk import VGG16
@@ -33,32 +35,52 @@ from ccnn.vgg16 import trunk_weights
 from ccnn.weights import stored_layers
 from ccnn.workers import in_processes
 
-NET = ROOT / "prototxt/head_deploy.prototxt"
+MODEL = ROOT / "models/head_size.ccnn"
 
-HEAD = ROOT / "models/head_size.caffemodel"
+NET = ROOT / "prototxt/head_deploy.prototxt"        # of the models in models/
 
 SIZES = range(32, 2001)     # pixels of a photograph's long side that a net may see
 
 
 class ModelFiles(NamedTuple):
     """What a model is made of."""
-    net: Path                       # deploy prototxt: input `data`, scores `fc8`
-    weights: list[Path]             # in the order in which they are loaded: a trunk and a head, or all in one
     classes: tuple[str, ...]        # names of the labels, the background first
     size: int                       # long side of the photographs that the net sees
+    identity: dict                  # what makes it this model, as JSON holds it
+    opened: Callable                # a context manager: (deploy prototxt, [weights], the trunk's first)
+    crf: str                        # the CRF's preset that suits it
 
 
-def find_model(net: Path = NET, weights: Path = HEAD, classes: Optional[str] = None,
-               size: Optional[int] = None) -> ModelFiles:
-    """The model of a net and its weights.
+def find_model(model: Optional[Path] = None, net: Optional[Path] = None, weights: Optional[Path] = None,
+               classes: Optional[str] = None, size: Optional[int] = None) -> ModelFiles:
+    """A model: NAME.ccnn, or a net and its weights as `caffe train` has them; without any, the one in models/.
 
     weights : all of the net's, or those of a head alone; the trunk is then VGG-16's, fetched if not there yet
-    classes : file of class names; by default those that WEIGHTS.json or NET.json tells, else VOC's
-    size    : long side that the net sees; by default what these files tell, else 500
+    classes : with net and weights, a file of class names; by default those that WEIGHTS.json or NET.json tells, else
+              VOC's
+    size    : long side that the net sees; by default what the model or these files tell, else 500
     """
-    about = read_about(net, weights)
+    if net or weights:
+        if model or not net or not weights:
+            raise UserError(f"{f'--net {net}' if net else f'--weights {weights}'}: a model is --net and --weights "
+                            "together, or --model alone; name " + ("one model" if model else "both"))
+        return caffe_model(net, weights, classes, size)
+    if classes:
+        raise UserError(f"--classes {classes}: {model or MODEL} knows the names of its classes; leave it out")
+    found = read_model(model or MODEL)
+    return ModelFiles(found.classes, size or found.size, {"model": found.fingerprint}, found.files,
+                      found.about["settings"].get("crf") or "heads")
+
+
+def caffe_model(net: Path, weights: Path, classes: Optional[str], size: Optional[int]) -> ModelFiles:
+    about, files = read_about(net, weights), find_weights(net, weights)
     names = read_classes(classes) if classes else tuple(about.get("classes", VOC_CLASSES))
-    return ModelFiles(net, find_weights(net, weights), names, size or about.get("size", LONG_SIDE))
+
+    def fingerprint(path):
+        return f"{path.name} sha256 {digest(path)[:16]}"
+    return ModelFiles(names, size or about.get("size", LONG_SIDE),
+                      {"net": fingerprint(net), "weights": [fingerprint(path) for path in files]},
+                      lambda: contextlib.nullcontext((net, files)), "heads")
 
 
 def find_weights(net: Path, weights: Path) -> list[Path]:
@@ -106,9 +128,10 @@ class Model(NamedTuple):
 
 
 def load_model(files: ModelFiles, gpu: Optional[int] = None) -> Model:
-    net = load_net(files.net, files.weights, gpu, shape=(1, 3, 65, 97))
-    check_scores(net, files.net, files.classes)
-    return Model(net, score_grid(files.net), files.size)
+    with files.opened() as (prototxt, weights):
+        net = load_net(prototxt, weights, gpu, shape=(1, 3, 65, 97))
+        check_scores(net, prototxt, files.classes)
+        return Model(net, score_grid(prototxt), files.size)
 
 
 class Recipe(NamedTuple):
@@ -173,11 +196,8 @@ def segment_files(work: Sequence[tuple[Path, ...]], files: ModelFiles, recipe: R
 
 def mask_settings_of(files: ModelFiles, recipe: Recipe) -> dict:
     """What a mask depends on besides its photograph."""
-    def fingerprint(path):
-        return f"{path.name} sha256 {digest(path)[:16]}"
     tags = [files.classes[label] for label in recipe.labels] if recipe.labels != every_label(files) else None
-    return {"tool": "infer", "net": fingerprint(files.net), "weights": [fingerprint(path) for path in files.weights],
-            "size": files.size, "tags": tags, "ilp": recipe.prior,
+    return {"tool": "infer", **files.identity, "size": files.size, "tags": tags, "ilp": recipe.prior,
             "crf": recipe.preset and recipe.preset._asdict()}
 
 
@@ -189,7 +209,7 @@ def write_outputs(rgb: np.ndarray, scores: Scores, recipe: Recipe, classes: Sequ
     for path in others:
         if path.suffix == ".jpg":
             with whole_file(path) as part:
-                overlay(rgb, mask, classes).save(part, quality=90)
+                overlay(rgb, mask, classes).save(part, quality=90, subsampling=0)     # colours stay sharp
         else:
             if q is None:
                 height, width = shrink(rgb, LONG_SIDE).shape[:2]
@@ -197,4 +217,4 @@ def write_outputs(rgb: np.ndarray, scores: Scores, recipe: Recipe, classes: Sequ
             p = np.zeros((len(classes), *q.shape[1:]), np.float16)
             p[recipe.labels] = q
             save_probabilities(path, p, classes, recipe.preset)
-    save_mask(mask_path, mask, settings)
+    save_mask(mask_path, mask, settings, classes)

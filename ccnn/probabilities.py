@@ -43,6 +43,12 @@ def read_probabilities(path: Path) -> np.ndarray:
     return p
 
 
+def names_of(path: Path) -> list[str]:
+    """The names of the labels; empty if a file, which read_probabilities takes, does not tell."""
+    with np.load(path) as file:
+        return [str(name) for name in file["classes"]] if "classes" in file else []
+
+
 def log_probabilities(p: np.ndarray) -> np.ndarray:
     """Scores for dense_crf, finite also where float16 has rounded to 0."""
     return np.log(np.maximum(p, SMALLEST))

@@ -115,7 +115,7 @@ snapshot: 1464          # one epoch
     made["finetune_size"] = Solver(
         "head", "CCNN, tags and sizes: the last block of VGG-16 and the classifier learn, on images of 224 pixels.\n"
         "Training starts from a trained head: tools/init_weights.py joins VGG-16's convolutions and\n"
-        "models/head_size.caffemodel into data/ccnn.caffemodel.",
+        "models/head_size.ccnn into data/ccnn.caffemodel.",
         " -weights data/ccnn.caffemodel", """
 type: "Adam"            # as for the head
 base_lr: 1e-5           # a two-hundredth of the head's, because ImageNet's filters are small: about 0.01

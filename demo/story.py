@@ -18,7 +18,7 @@ from ccnn.lists import read_split
 from ccnn.net import forward, load_net, score_grid
 from ccnn.nets import SYSTEMS
 from ccnn.paths import ROOT
-from ccnn.predict import HEAD
+from ccnn.predict import MODEL
 from ccnn.scores import Row, confusion, scored
 
 DEPLOY = ROOT / "prototxt/demo_deploy.prototxt"
@@ -124,7 +124,7 @@ def photographs(out):
     sources, reason = find_photographs()
     if reason:
         return [], reason
-    print(f"segmenting photographs with {HEAD.relative_to(ROOT)}", flush=True)
+    print(f"segmenting photographs with {MODEL.relative_to(ROOT)}", flush=True)
     try:
         done = subprocess.run([sys.executable, ROOT / "tools/infer.py", "--out", out, "--crf", "heads", *sources],
                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=PATIENCE)
@@ -138,8 +138,8 @@ def photographs(out):
 
 def find_photographs():
     """(paths, None), or ([], why there are none): photographs that scikit-image carries."""
-    if not HEAD.exists():
-        return [], f"{HEAD.relative_to(ROOT)} is not there"
+    if not MODEL.exists():
+        return [], f"{MODEL.relative_to(ROOT)} is not there"
     try:
         import skimage
     except ImportError:

@@ -223,8 +223,8 @@ def test_pictures_of_masks_have_the_labels_colours():
 
 
 def test_without_a_model_the_photographs_give_a_reason(tmp_path, monkeypatch):
-    monkeypatch.setattr(stories, "HEAD", ROOT / "models/absent.caffemodel")
-    assert stories.photographs(tmp_path) == ([], "models/absent.caffemodel is not there")
+    monkeypatch.setattr(stories, "MODEL", ROOT / "models/absent.ccnn")
+    assert stories.photographs(tmp_path) == ([], "models/absent.ccnn is not there")
 
 
 def test_step_tells_areas_and_bounds_of_the_solution(tmp_path):

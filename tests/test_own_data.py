@@ -1,72 +1,29 @@
-"""The README's section "Your own images", followed to the letter: its commands, on a folder of drawn photographs."""
+"""The README's section "Your own photographs", followed to the letter, and again after each kind of change."""
 import json
 import os
 import re
-import shlex
 import shutil
+import signal
 import subprocess
+import time
 
-import caffe
 import numpy as np
 import pytest
+from drawn_photographs import CLASSES, SHAPE, draw, photograph, random_trunk, table
 from PIL import Image
 from tiny_voc import annotation
 
-from ccnn import overlay
-from ccnn.images import read_image, read_mask, to_blob
+from ccnn.images import read_image, read_mask
+from ccnn.masks import mask_classes
+from ccnn.pictures import overlay
 from ccnn.tags import read_tags
+from ccnn.trunk import VGG16
 
-CLASSES = ("background", "cat", "dog")      # as in the README's table
-SHAPE = 81, 97
-COLOURS = {"cat": ((255, 150, 40), (120, 40, 0)), "dog": ((235, 235, 230), (30, 30, 30))}     # RGB: ground, figure
-STEPS = 100                                 # of the README's 400
-
-
-def photograph(rng, labels):
-    """A drawn photograph and its mask: a disc for each label, a cat ginger and striped, a dog white with black spots,
-    together a third of the picture, on a lawn."""
-    y, x = np.mgrid[:SHAPE[0], :SHAPE[1]]
-    image = rng.normal((70, 130, 60), 15) + rng.normal(0, 25, (*SHAPE, 3))
-    mask = np.zeros(SHAPE, np.uint8)
-    for label, column in zip(labels, rng.permutation([26, 71])):
-        radius = np.sqrt(rng.uniform(0.32, 0.4) / len(labels) * mask.size / np.pi)
-        column = column if len(labels) == 2 else rng.uniform(30, 67)
-        inside = np.hypot(y - rng.uniform(30, 51), x - column) < radius
-        angle = rng.uniform(0, np.pi)
-        u, v = x * np.cos(angle) + y * np.sin(angle), y * np.cos(angle) - x * np.sin(angle)
-        figure = u % 10 < 5 if CLASSES[label] == "cat" else np.hypot(u % 12 - 6, v % 12 - 6) < 4
-        ground, ink = COLOURS[CLASSES[label]] + rng.normal(0, 15, (2, 3))
-        image[inside] = np.where(figure[inside, None], ink, ground)
-        mask[inside] = label
-    return Image.fromarray(image.clip(0, 255).astype(np.uint8)), mask
-
-
-def draw(folder, number, seed):
-    """Write `number` photographs; return {name: mask}. In turn they show a cat, a dog, both, nothing."""
-    folder.mkdir()
-    masks = {}
-    for k in range(number):
-        image, masks[f"{k}"] = photograph(np.random.default_rng([seed, k]), [(1,), (2,), (1, 2), ()][k % 4])
-        image.save(folder / f"{k}.jpg", quality=95)
-    return masks
-
-
-def table(masks, header="image,tags,large"):
-    """tags.csv of photographs with these masks."""
-    lines = [header]
-    for name, mask in masks.items():
-        share = np.bincount(mask.ravel(), minlength=3) / mask.size
-        tags, large = (";".join(CLASSES[l] for l in (1, 2) if share[l] > bound) for bound in (0, 0.1))
-        lines.append(",".join([f"{name}.jpg", tags, large][:len(header.split(","))]))
-    return "\n".join(lines) + "\n"
-
-
-# The section
 
 @pytest.fixture(scope="module")
 def blocks(root):
     """The indented blocks of the section, by their first words."""
-    section = (root / "README.md").read_text().split("\n## Your own images\n")[1].split("\n## ")[0]
+    section = (root / "README.md").read_text().split("\n## Your own photographs\n")[1].split("\n## ")[0]
     found = [re.sub("(?m)^    ", "", block) for block in re.findall("(?m)(?:^    .*\n)+", section)]
     return {block.split()[0]: block for block in found}
 
@@ -75,83 +32,43 @@ def blocks(root):
 def place(root, tmp_path_factory):
     """A copy of the repository, in which the section's commands may be typed."""
     place = tmp_path_factory.mktemp("repository")
-    for name in ("tools", "prototxt", "solvers"):
+    for name in ("tools", "prototxt", "solvers", "ccnn"):
         shutil.copytree(root / name, place / name, ignore=shutil.ignore_patterns("__pycache__"))
     (place / ".caffe").symlink_to(root / ".caffe")
     (place / "data").mkdir()
-    weights = place / "data/vgg16_conv.caffemodel"
-    there = [path for path in (root / "data" / weights.name, root.parent / "shared/weights" / weights.name)
-             if path.is_file()]
-    if there:
-        weights.symlink_to(there[0])
+    weights = place / "data" / VGG16.weights.name
+    if VGG16.weights.is_file():
+        weights.symlink_to(VGG16.weights)
     else:
         random_trunk(place / "prototxt/trunk.prototxt").save(str(weights))
     return place
 
 
-def random_trunk(prototxt):
-    """For where VGG-16's convolutions are not at hand: random ones, 3x3 in the first two blocks and 1x1 from there on,
-    every channel balanced. Without that, all channels and all cells would be alike at so great a depth."""
-    caffe.set_random_seed(1)
-    net = caffe.Net(str(prototxt), caffe.TEST)
-    images = [photograph(np.random.default_rng([3, k]), (1, 2))[0] for k in range(4)]
-    net.blobs["data"].reshape(4, 3, *SHAPE)
-    net.blobs["data"].data[...] = [to_blob(np.asarray(image)) for image in images]
-    for name, (weights, bias) in net.params.items():
-        if name > "conv3":
-            weights.data[...] *= np.arange(9).reshape(3, 3) == 4
-        net.forward(end=name)
-        out = net.blobs[name].data
-        mean, deviation = out.mean(axis=(0, 2, 3)), out.std(axis=(0, 2, 3))
-        weights.data[...] /= deviation[:, None, None, None]
-        bias.data[...] = -mean / deviation
-    for blob in net.params["conv5_3"]:
-        blob.data[...] *= 2                 # as large as VGG's
-    return net
+def environment(root, place):
+    """The copy's library goes before the repository's."""
+    path = [place, root / "layers", root / ".caffe/packages"]
+    return {**os.environ, "PYTHONPATH": ":".join(map(str, path)), "OPENBLAS_NUM_THREADS": "1"}
 
 
-def run(place, script):
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    return subprocess.run(["bash", "-euc", script], cwd=place, env=environment, capture_output=True, text=True)
+@pytest.fixture(scope="module")
+def run(root, place):
+    def run(script):
+        return subprocess.run(["bash", "-euc", script], cwd=place, env=environment(root, place), capture_output=True,
+                              text=True)
+    return run
 
 
-def commands(blocks, tools=(), folder="photos", steps=STEPS):
-    """The section's commands, but those of some tools only, for another folder, of fewer steps: as it says one may."""
-    script = blocks["source"].replace("\\\n", "")
-    assert script.count("max_iter=400") == script.count("_iter_400") == 1
-    script = script.replace("max_iter=400", f"max_iter={steps}").replace("_iter_400", f"_iter_{steps}")
-    lines = [line for line in script.splitlines()
-             if not tools or any(word in line for word in ("source", *tools))]
-    return re.sub(r"\bphotos\b", lambda _: shlex.quote(folder), "\n".join(lines))
-
-
-def test_the_commands_of_the_readme_learn_two_classes(blocks, place):
-    example = place / "example.csv"
-    example.write_text(blocks["image,tags,large"])
-    assert [tuple(present[1:]) for present, _ in read_tags(example, CLASSES).values()] == [(1, 1), (0, 1), (0, 0)]
-
-    masks = draw(place / "photos", 40, seed=1)
-    (place / "photos/classes.txt").write_text("cat\ndog\n")
-    (place / "photos/tags.csv").write_text(table(masks))
-    truth = draw(place / "new_photos", 12, seed=2)
-    done = run(place, commands(blocks))
+def said(done):
+    """The lines of the tool itself."""
     assert done.returncode == 0, done.stderr[-3000:]
-    assert "40 images (cat in 20, dog in 20)" in done.stdout and "learns from size" in done.stdout
+    return [line for line in done.stderr.splitlines() if line.startswith(("learn.py:", "infer.py:"))]
 
-    # 1. the masks are those of cats and dogs
-    found = {name: read_mask(place / f"masks/{name}.png", 3) for name in truth}
-    nothing = {name: np.zeros_like(mask) for name, mask in truth.items()}
-    assert miou(truth, nothing) < 25
-    assert miou(truth, found) > 45              # seen: 62 to 70
 
-    # 2. the legend has their names
-    assert json.loads((place / "photos/deploy.json").read_text())["classes"] == list(CLASSES)
-    name = next(name for name, mask in found.items() if len(np.unique(mask)) == 3)
-    image = read_image(place / f"new_photos/{name}.jpg")
-    for classes, same in ((CLASSES, True), (("background", "cow", "pig"), False)):
-        overlay.overlay(image, found[name], classes).save(place / "expected.jpg", quality=90)
-        shown, expected = (read_image(place / path) for path in (f"masks/overlay/{name}.jpg", "expected.jpg"))
-        assert np.array_equal(shown, expected) == same
+def complaint(done):
+    """The one line with which a tool ends."""
+    assert done.returncode == 2, done.stderr
+    line, = done.stderr.splitlines()
+    return line
 
 
 def miou(truth, found):
@@ -161,24 +78,230 @@ def miou(truth, found):
     return 100 * np.mean(C.diagonal() / (C.sum(0) + C.sum(1) - C.diagonal()))
 
 
+def found_by_name(folder, names):
+    """{photograph: mask with the labels of CLASSES}, by the names that each mask carries."""
+    masks = {}
+    for name in names:
+        labels = [CLASSES.index(c) for c in mask_classes(folder / f"{name}.png")]
+        masks[name] = np.array(labels, np.uint8)[read_mask(folder / f"{name}.png", 3)]
+    return masks
+
+
+GOOD = 45           # mIoU of the drawn photographs; seen: 62 and more
+
+
+@pytest.fixture(scope="module")
+def truth(place):
+    return draw(place / "new_photos", 12, seed=2)
+
+
+@pytest.fixture(scope="module")
+def photos(blocks, place, truth, run):
+    """The folder after the section's commands."""
+    masks = draw(place / "photos", 40, seed=1)
+    (place / "photos/classes.txt").write_text("cat\ndog\n")
+    (place / "photos/tags.csv").write_text(table(masks))
+    done = run(blocks["tools/learn.py"])
+    assert said(done)[0] == "learn.py: photos: 40 photographs, cat in 20, dog in 20"
+    return place / "photos"
+
+
+def test_the_commands_of_the_readme_learn_two_classes(blocks, place, photos, truth):
+    example = place / "example.csv"
+    example.write_text(blocks["image,tags,large"])
+    assert [tuple(present[1:]) for present, _ in read_tags(example, CLASSES).values()] == [(1, 1), (0, 1), (0, 0)]
+    assert len(blocks["tools/learn.py"].strip().splitlines()) == 2
+
+    # 1. the masks are those of cats and dogs
+    found = found_by_name(place / "masks", truth)
+    nothing = {name: np.zeros_like(mask) for name, mask in truth.items()}
+    assert miou(truth, nothing) < 25
+    assert miou(truth, found) > GOOD
+
+    # 2. masks and legends have their names
+    name = next(name for name, mask in found.items() if len(np.unique(mask)) == 3)
+    assert mask_classes(place / f"masks/{name}.png") == list(CLASSES)
+    image = read_image(place / f"new_photos/{name}.jpg")
+    for classes, same in ((CLASSES, True), (("background", "cow", "pig"), False)):
+        overlay(image, found[name], classes).save(place / "expected.jpg", quality=90, subsampling=0)
+        shown, expected = (read_image(place / path) for path in (f"masks/overlay/{name}.jpg", "expected.jpg"))
+        assert np.array_equal(shown, expected) == same
+
+    # 3. the report shows every photograph, and what was found on photographs held out
+    page = (photos / "report.html").read_text()
+    assert page.count("<figure>") == 40 and "Each photograph was held out once: 3 short trainings" in page
+    assert "tools/infer.py --model photos/model.ccnn --out masks new_photos" in page
+    found, tagged = map(int, re.search(r"<th scope=row>.*?cat.*?<td>(\d+)</td><td>(\d+)</td>", page).groups())
+    assert found + tagged == 20 and found > 12
+
+    # 4. nothing but this was written into the folder
+    assert {path.name for path in photos.iterdir() if path.suffix != ".jpg"} == \
+        {".ccnn", "classes.txt", "tags.csv", "model.ccnn", "report.html"}
+
+
+def state(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def test_nothing_is_done_twice(photos, run):
+    before = state(photos)
+    done = run("tools/learn.py photos")
+    assert done.stderr.splitlines() == ["learn.py: photos/model.ccnn: nothing has changed since it was trained; "
+                                        "--again trains anew"] and not done.stdout
+    assert state(photos) == before
+    (photos / "tags.csv").write_text("".join(sorted((photos / "tags.csv").read_text().splitlines(True), reverse=True)))
+    (photos / "tags.csv").write_text("image,tags,large\n" + (photos / "tags.csv").read_text().replace(
+        "image,tags,large\n", ""))
+    assert "nothing has changed" in said(run("tools/learn.py photos"))[0]        # another order of the rows is none
+
+
+class Change:
+    """What is done to the folder, what learn.py says of it, and whether the last weights are used."""
+
+    def __init__(self, change, says, starts, options=""):
+        self.change, self.says, self.starts, self.options = change, says, starts, options
+
+
+def rewrite(name, old, new):
+    def change(folder):
+        text = (folder / name).read_text()
+        assert old in text
+        (folder / name).write_text(text.replace(old, new))
+    return change
+
+
+def add_photograph(folder):
+    photograph(np.random.default_rng(99), (1,))[0].save(folder / "late.jpg", quality=95)
+    with open(folder / "tags.csv", "a") as file:
+        file.write("late.jpg,cat,cat\n")
+
+
+def replace_photograph(folder):
+    photograph(np.random.default_rng(98), (1,))[0].save(folder / "0.jpg", quality=95)
+
+
+def remove_photograph(folder):
+    (folder / "late.jpg").unlink()
+    rewrite("tags.csv", "late.jpg,cat,cat\n", "")(folder)
+
+
+LAST, ANEW = "from the last weights", "from the beginning"
+
+CHANGES = {         # each on the folder that the ones before it left
+    "order": Change(rewrite("classes.txt", "cat\ndog\n", "dog\ncat\n"), "classes.txt: the order changed", ANEW),
+    "tags": Change(rewrite("tags.csv", "\n3.jpg,,\n", "\n3.jpg,cat,\n"), "tags of 1 photograph changed: 3.jpg", LAST),
+    "tags again": Change(rewrite("tags.csv", "\n3.jpg,cat,\n", "\n3.jpg,,\n"), "tags of 1 photograph changed: 3.jpg",
+                         LAST),
+    "sizes": Change(rewrite("tags.csv", "\n0.jpg,cat,cat\n", "\n0.jpg,cat,\n"), "sizes of 1 photograph changed: 0.jpg",
+                    LAST),
+    "new": Change(add_photograph, "1 new photograph: late.jpg", LAST),
+    "replaced": Change(replace_photograph, "1 photograph replaced: 0.jpg", LAST),
+    "gone": Change(remove_photograph, "1 photograph less: late.jpg", LAST),
+    "settings": Change(lambda folder: None, "--steps is 300, and was not given", ANEW, "--steps 300"),
+    "name": Change(lambda folder: [rewrite("classes.txt", "dog", "hound")(folder),
+                                   rewrite("tags.csv", "dog", "hound")(folder)],
+                   "classes.txt: 'hound' is new; classes.txt: 'dog' is gone", ANEW),
+}
+
+
+def test_after_each_change_the_masks_carry_the_right_names(photos, place, truth, run):
+    names = {"hound": "dog"}
+    features = photos / ".ccnn/features"
+    for kind, change in CHANGES.items():
+        model, computed = (photos / "model.ccnn").read_bytes(), state(features)
+        change.change(photos)
+        lines = said(run(f"tools/learn.py --no-check {change.options} photos"))
+        assert f"training again, because {change.says}; {change.starts}" in lines[0] or kind == "name", lines
+        assert change.says in lines[0] and change.starts in lines[0], lines
+        assert (photos / "model.ccnn").read_bytes() != model
+
+        # features are those of the photographs that are there now
+        again = {path.name for path, at in state(features).items() if computed.get(path) != at}
+        assert again == {"photographs.json", *{"new": ["late.npy"], "replaced": ["0.npy"]}.get(kind, [])}
+        assert (features / "late.npy").exists() == (photos / "late.jpg").exists()
+
+        # masks of another model do not mix with those of this one
+        command = "tools/infer.py --model photos/model.ccnn --out masks --no-overlay new_photos"
+        assert "masks/0.png and 11 more: made otherwise than this command would" in complaint(run(command))
+        assert run(f"{command} --force").returncode == 0
+        listed = [names.get(name, name) for name in ["background", *(photos / "classes.txt").read_text().split()]]
+        carried = mask_classes(place / "masks/0.png")
+        assert [names.get(name, name) for name in carried] == listed
+        found = {name: np.array([CLASSES.index(c) for c in listed], np.uint8)[read_mask(place / f"masks/{name}.png", 3)]
+                 for name in truth}
+        assert miou(truth, found) > GOOD, kind
+        swapped = {name: np.array([0, 2, 1], np.uint8)[mask] for name, mask in found.items()}
+        assert miou(truth, swapped) < 25
+    assert [path.name for path in (photos / ".ccnn/runs").rglob("*.caffemodel")] == ["training_iter_300.caffemodel"]
+
+
+def test_what_is_missing_is_made_again_without_training(photos, run):
+    model = (photos / "model.ccnn").read_bytes()
+    options = "--no-check --steps 300"
+    (photos / "model.ccnn").write_bytes(b"not a model")
+    lines = said(run(f"tools/learn.py {options} photos"))
+    assert "is missing or not ours; writing it again, as it was trained" in lines[0]
+    assert any("replacing photos/model.ccnn" in line for line in lines)
+    assert (photos / "model.ccnn").read_bytes() == model
+    (photos / "report.html").unlink()
+    assert "nothing has changed" in said(run(f"tools/learn.py {options} photos"))[0]
+    assert (photos / "report.html").is_file() and (photos / "model.ccnn").read_bytes() == model
+    (photos / ".ccnn/state.json").write_text("{")
+    lines = said(run(f"tools/learn.py {options} photos"))
+    assert "state.json: is damaged; training anew" in lines[0]
+
+
+def test_a_stopped_training_goes_on_but_not_for_another_question(place, root, photos, run):
+    command = ["tools/learn.py", "--no-check", "--steps", "20000", "photos"]
+    process = subprocess.Popen(command, cwd=place, env=environment(root, place), stderr=subprocess.PIPE, text=True)
+    while not list((photos / ".ccnn/runs").glob("*/training_iter_1000.solverstate")) and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    error = process.communicate(timeout=120)[1]
+    assert process.returncode == 130 and "stopped; the same command goes on" in error
+
+    rewrite("tags.csv", "\n3.jpg,,\n", "\n3.jpg,cat,\n")(photos)         # another question
+    done = subprocess.Popen(command, cwd=place, env=environment(root, place), stderr=subprocess.PIPE, text=True)
+    while not any(len(list(run.glob("*.log"))) for run in (photos / ".ccnn/runs").iterdir() if run.name not in
+                  [path.parent.name for path in (photos / ".ccnn/runs").glob("*/training_iter_1000.solverstate")]) \
+            and done.poll() is None:
+        time.sleep(0.05)
+    done.send_signal(signal.SIGINT)
+    assert "going on" not in done.communicate(timeout=120)[1]
+
+    rewrite("tags.csv", "\n3.jpg,cat,\n", "\n3.jpg,,\n")(photos)
+    again = subprocess.Popen(command, cwd=place, env=environment(root, place), stderr=subprocess.PIPE, text=True)
+    lines = []
+    for line in again.stderr:
+        lines.append(line)
+        if "going on at step" in line:
+            break
+    again.send_signal(signal.SIGINT)
+    again.communicate(timeout=120)
+    assert int(re.search(r"going on at step (\d+) of 20000", lines[-1])[1]) >= 1000
+
+
 # What else the section says
 
-def test_annotations_will_do_and_folders_may_have_any_name(blocks, place):
+def test_annotations_will_do_and_folders_may_have_any_name(place, run):
     folder = place / "Bob's_Bäume"
-    masks = draw(folder, 4, seed=3)
+    masks = draw(folder, 8, seed=3)
     (folder / "classes.txt").write_text("cat\ndog\n")
     (folder / "Annotations").mkdir()
     for name, mask in masks.items():
         write_annotation(folder, name, mask)
-    done = run(place, commands(blocks, ("cache", "make_nets", "train"), folder.name, steps=2))
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "4 images (cat in 2, dog in 2)" in done.stdout and "learns from boxes" in done.stdout
-    assert (folder / "ccnn_iter_2.caffemodel").is_file()
+    command = 'tools/learn.py --steps 4 "Bob\'s_Bäume"'
+    assert "8 photographs, cat in 4, dog in 4" in said(run(command))[0]
+    page = (folder / "report.html").read_text()
+    assert "<dd>boxes</dd>" in page and page.count("<figure>") == 8
+
+    moved = (folder / "Annotations/1.xml").read_text()
+    (folder / "Annotations/1.xml").write_text(re.sub(r"<xmin>(\d+)", "<xmin>1", moved))
+    assert "boxes of 1 photograph changed: 1.jpg; from the last weights" in said(run(f"{command} --no-check"))[0]
 
     # a class that nobody listed
-    (folder / "Annotations/1.xml").write_text((folder / "Annotations/1.xml").read_text().replace("dog", "dgo"))
-    assert complaint(run(place, commands(blocks, ["make_nets"], folder.name))).startswith(
-        f"make_nets.py: error: {folder.name}/Annotations/1.xml: object 'dgo' is not a class; did you mean 'dog'?")
+    (folder / "Annotations/1.xml").write_text(moved.replace("dog", "dgo"))
+    assert "Bob's_Bäume/Annotations/1.xml: object 'dgo' is not a class; did you mean 'dog'?" in complaint(run(command))
 
 
 def write_annotation(folder, name, mask):
@@ -189,46 +312,41 @@ def write_annotation(folder, name, mask):
     (folder / f"Annotations/{name}.xml").write_text(annotation(name, SHAPE[::-1], boxes))
 
 
-def test_tables_from_windows_and_without_sizes(blocks, place):
+def test_tables_from_windows_without_sizes_and_a_folder_that_moves(place, run):
     folder = place / "windows"
     masks = draw(folder, 4, seed=4)
     for name, text in (("classes.txt", "background\ncat\ndog\n"), ("tags.csv", table(masks, "image,tags"))):
         (folder / name).write_bytes(text.replace("\n", "\r\n").encode("utf-8-sig"))
-    done = run(place, commands(blocks, ("cache", "make_nets"), folder.name))
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "4 images (cat in 2, dog in 2)" in done.stdout and "learns from tags" in done.stdout
-    assert json.loads((folder / "deploy.json").read_text())["classes"] == list(CLASSES)
+    Image.new("RGB", (20, 20)).save(folder / "unlisted.jpg")
+    lines = said(run("tools/learn.py --steps 4 windows"))
+    assert "4 photographs, cat in 2, dog in 2" in lines[0]
+    assert "without a row in tags.csv, and so left out: unlisted.jpg" in lines[1]
+    page = (folder / "report.html").read_text()
+    assert "<dd>tags</dd>" in page and "Nothing was held out: that takes at least 6 photographs" in page
+    assert json.loads((folder / ".ccnn/state.json").read_text())["report"] == "checked"
 
-    # a photograph added to the table later
-    shutil.copy(folder / "0.jpg", folder / "late.jpg")
-    with open(folder / "tags.csv", "a") as file:
-        file.write("late.jpg,cat\n")
-    assert "windows/features/late.npy: no features of 'late'; run tools/cache_features.py for windows/tags.csv" in \
-        complaint(run(place, commands(blocks, ["make_nets"], folder.name)))
+    folder.rename(place / "moved")
+    assert "nothing has changed" in said(run("tools/learn.py --steps 4 moved"))[0]
 
 
 # Mistakes
 
-def complaint(done):
-    """The one line with which a tool ends."""
-    assert done.returncode == 2, done.stderr
-    line, = done.stderr.splitlines()
-    return line
-
-
-@pytest.mark.parametrize("file, text, tool, message", [
-    ("tags.csv", "0.jpg,cat\n1.jpg,dgo\n", "cache", "tags.csv, line 2: tag 'dgo' is not a class; did you mean 'dog'?"),
-    ("tags.csv", "0.jpg,cat\n7.jpg,dog\n", "cache",
-     "tags.csv, line 2, '7': there is no such photograph in wrong; mend the name, or remove it"),
-    ("tags.csv", None, "cache",
-     "tags.csv: no such file; write a line for every image into it, such as a.jpg,cat;dog"),
-    ("classes.txt", None, "cache",
-     "classes.txt: no such file; write the names of your classes into it, one per line"),
-    ("classes.txt", "\n", "cache", "classes.txt: lists 0 classes besides the background; expected 1 to 254"),
-    (None, None, "make_nets",
-     "features/index.json: is missing or damaged; tools/cache_features.py makes the folder"),
+@pytest.mark.parametrize("file, text, message", [
+    ("tags.csv", "0.jpg,cat\n1.jpg,dgo\n", "wrong/tags.csv, line 2: tag 'dgo' is not a class; did you mean 'dog'?"),
+    ("tags.csv", "0.jpg,cat\n7.jpg,dog\n8.jpg,\n",
+     "wrong/tags.csv: 2 mistakes (1) 7: there is no such photograph; known: 0, 1 (2) 8: there is no such photograph"),
+    ("tags.csv", None, "wrong/tags.csv: no such file; write a line for every image into it, such as a.jpg,cat;dog"),
+    ("classes.txt", None, "wrong/classes.txt: no such file; write the names of your classes into it, one per line"),
+    ("classes.txt", "\n", "wrong/classes.txt: lists 0 classes besides the background; expected 1 to 254"),
+    ("classes.txt", "cat\ndog\n\u202eevil\n",
+     r"wrong/classes.txt: the class name '\u202eevil' holds control characters"),
+    ("0.jpg", "no image", "wrong/0.jpg: is not an image that can be read; mend it, or remove its row"),
+    ("constraints.toml", "[dgo]\nleast = 0.1\n", "wrong/constraints.toml, dgo: is not a class; did you mean 'dog'?"),
+    ("constraints.toml", '[[rule]]\nlarger = ["cat", "background"]\n[cat]\nmost = 0.1\n',
+     "wrong/constraints.toml, photographs of cat (0): [[rule]] larger = [\"cat\", \"background\"] and [cat] most = 0.1 "
+     "contradict each other; change it, or give it a price"),
 ])
-def test_a_mistake_is_named_in_one_line(blocks, place, file, text, tool, message):
+def test_a_mistake_is_named_in_one_line(place, run, file, text, message):
     folder = place / "wrong"
     shutil.rmtree(folder, ignore_errors=True)
     draw(folder, 2, seed=5)
@@ -236,6 +354,6 @@ def test_a_mistake_is_named_in_one_line(blocks, place, file, text, tool, message
     (folder / "tags.csv").write_text("0.jpg,cat\n1.jpg,dog\n")
     if text:
         (folder / file).write_text(text)
-    elif file:
+    else:
         (folder / file).unlink()
-    assert f"error: wrong/{message}" in complaint(run(place, commands(blocks, [tool], folder.name)))
+    assert f"learn.py: error: {message}" in complaint(run("tools/learn.py wrong"))

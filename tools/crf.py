@@ -20,7 +20,7 @@ from ccnn.crf import PRESETS, load_preset
 from ccnn.errors import UserError
 from ccnn.masks import print_report, save_mask, unfinished
 from ccnn.photographs import pair_with_photographs
-from ccnn.probabilities import refine
+from ccnn.probabilities import names_of, refine
 from ccnn.workers import in_processes
 
 
@@ -51,7 +51,7 @@ def parse_args(argv):
 def refine_file(source, photograph, mask, preset, settings):
     """Write one mask; return None, or one line on why there is none."""
     try:
-        save_mask(mask, refine(source, photograph, preset), settings)
+        save_mask(mask, refine(source, photograph, preset), settings, names_of(source))
     except UserError as e:
         return str(e)
 

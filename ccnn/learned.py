@@ -1,0 +1,172 @@
+"""What a model has learned from a folder: its masks of the photographs, tags on photographs held out, the report.
+
+    photographs = look(lesson)              # every photograph under its mask, worst first in the report
+    tallies, sentence = hold_out(lesson)    # trains on some photographs and asks for the tags of the others
+    write(lesson, photographs, tallies, sentence, tools="tools")
+
+The net that is asked is the training net, with its data layer and its loss: a photograph's doubt is its own loss.
+"""
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+import numpy as np
+from tqdm import tqdm
+
+import ccnn
+from ccnn.caffelog import read_log
+from ccnn.constraints import Constraints
+from ccnn.errors import UserError
+from ccnn.files import whole_file
+from ccnn.grid import Scores, label_map
+from ccnn.images import fit, read_image
+from ccnn.learn import Lesson
+from ccnn.net import load_caffe
+from ccnn.own_folder import fingerprint
+from ccnn.pictures import thumbnail
+from ccnn.report import FOUND, NOTICED, SIDES, Photograph, Report, Tally, next_steps, write_report
+from ccnn.text import plural
+from ccnn.training import prepare, run_all
+from ccnn.trunk import VGG16
+
+FEW = 300               # below so many photographs, each is held out once; from there on, a tenth of them
+
+FOLDS = 3
+
+LEAST = 2 * FOLDS       # photographs that are needed to hold some out
+
+
+class Answer(NamedTuple):
+    """What a net says of a photograph that it does not know the tags of."""
+    id: str
+    scores: np.ndarray          # L x h x w on the grid of the features
+    loss: float                 # how far it is from what is known
+    constraints: Constraints    # what is known
+
+
+def ask(lesson: Lesson, net: Path, weights: Path, ids: Sequence[str]) -> Iterator[Answer]:
+    """The answers about all photographs of a training net that keeps their order."""
+    caffe = load_caffe()
+    loaded = caffe.Net(str(net), caffe.TEST)
+    loaded.copy_from(str(weights))
+    for id in ids:
+        loaded.forward()
+        f = loaded.blobs["fc8"].data[0].copy()
+        arrays = [loaded.blobs[name].data[0] for name in lesson.supervision.names]
+        c = lesson.supervision.constraints(arrays, len(f), f.shape[1:], **lesson.numbers)
+        if lesson.folder.priors:
+            c = lesson.folder.priors.apply(c, f.shape[1:])
+        yield Answer(id, f, float(loaded.blobs["loss"].data), c)
+
+
+def mask_of(answer: Answer, shape: tuple, size: int, side: int) -> np.ndarray:
+    """The mask of a photograph of this shape that was seen at `size`, with its long side reduced to `side`."""
+    (height, width), seen = fit(shape[0], shape[1], side), fit(shape[0], shape[1], size)
+    return label_map(answer.scores, *Scores(answer.scores, seen, VGG16.stride, VGG16.offset).cells(height, width))
+
+
+def shares(mask: np.ndarray, labels: int) -> np.ndarray:
+    return np.bincount(mask.ravel(), minlength=labels)[:labels] / mask.size
+
+
+def area_bounds(c: Constraints) -> dict:
+    """{label: (least, most)} of the rows that bound the area of one label in the whole image; None: no such row."""
+    bounds: dict = {}
+    for j, (row, b) in enumerate(zip(c.A, c.b)):
+        labels = np.flatnonzero(row)
+        if labels.size == 1 and (c.regions is None or (c.regions[j] == 1).all()):
+            label, = labels.tolist()
+            bounds.setdefault(label, [None, None])[0 if row[label] > 0 else 1] = float(b / row[label])
+    return {label: tuple(pair) for label, pair in bounds.items()}
+
+
+def look(lesson: Lesson) -> list:
+    """[Photograph] of all photographs, by the model that was trained on them."""
+    folder, found = lesson.folder, []
+    side = next((side for most, side in SIDES if len(folder.photographs) <= most), SIDES[-1][1])
+    net = lesson.write_net(lesson.work / "look.prototxt", shuffle=False)
+    for answer in tqdm(ask(lesson, net, lesson.weights, list(folder.photographs)), total=len(folder.photographs),
+                       unit="image", desc="report", disable=None):
+        known = folder.photographs[answer.id]
+        rgb = read_image(known.file)
+        mask = mask_of(answer, rgb.shape[:2], lesson.recipe.size, side)
+        found.append(Photograph(
+            known.name, thumbnail(rgb, mask, side), tuple(np.flatnonzero(known.present[1:]) + 1),
+            shares(mask, len(folder.classes)), area_bounds(answer.constraints), answer.loss))
+    return found
+
+
+# Photographs held out
+
+def folds(lesson: Lesson) -> list:
+    """[ids to hold out]; photographs of the same tags are spread over the folds."""
+    photographs = lesson.folder.photographs
+    order = sorted(photographs, key=lambda id: (photographs[id].present.tolist(), fingerprint([lesson.seed, id])))
+    if len(order) < FEW:
+        return [order[k::FOLDS] for k in range(FOLDS)]
+    return [order[::10]]
+
+
+def hold_out(lesson: Lesson) -> tuple:
+    """([Tally] of each class but the background, a sentence), from short trainings without the photographs held out."""
+    ids = list(lesson.folder.photographs)
+    if len(ids) < LEAST:
+        return None, f"Nothing was held out: that takes at least {LEAST} photographs."
+    place, parts, trainings = lesson.work / f"folds/{fingerprint(lesson.question)}", folds(lesson), []
+    for k, held in enumerate(parts):
+        split = write_list(place / f"{k}.txt", [id for id in ids if id not in set(held)])
+        steps = max(1, round(lesson.steps * lesson.recipe.check))
+        trainings.append(prepare(lesson.solver(lesson.write_net(place / f"{k}.prototxt", split=split),
+                                               place / f"fold{k}", steps)))
+    run_all(trainings, jobs=2)
+    tallies = np.zeros((len(lesson.folder.classes) - 1, 3), int)
+    for k, (held, training) in enumerate(zip(parts, trainings)):
+        split = write_list(place / f"{k}-held.txt", held)
+        net = lesson.write_net(place / f"{k}-held.prototxt", split=split, shuffle=False)
+        for answer in ask(lesson, net, training.model, held):
+            tallies += tally(lesson, answer)
+    shutil.rmtree(place.parent)
+    how = f"{len(parts[0])} of {len(ids)} photographs were held out of a short training."
+    if len(parts) > 1:
+        how = f"Each photograph was held out once: {len(parts)} short trainings, each without a part of them."
+    return [Tally(*map(int, row)) for row in tallies], (
+        f"{how} A class is found if it covers {FOUND:.0%} of a photograph or more; if it is not tagged, {NOTICED:.0%}.")
+
+
+def tally(lesson: Lesson, answer: Answer) -> np.ndarray:
+    """found, missed, false of each class, on one photograph."""
+    present = lesson.folder.photographs[answer.id].present[1:]
+    area = shares(answer.scores.argmax(axis=0), len(answer.scores))[1:]        # on the grid: nobody looks at the mask
+    return np.stack([present & (area >= FOUND), present & (area < FOUND), ~present & (area >= NOTICED)], axis=1)
+
+
+def write_list(path, ids: Sequence[str]) -> Path:
+    with whole_file(path) as part:
+        part.write_text("".join(f"{id}.jpg\n" for id in ids))       # one suffix is dropped by who reads it
+    return Path(path)
+
+
+# The report
+
+def write(lesson: Lesson, photographs: list, tallies: Optional[list], held_out: str, tools: str) -> None:
+    """photos/report.html. tools: the folder of the commands, as the user would type it."""
+    folder = lesson.folder
+    steps = int(lesson.weights.stem.rpartition("_")[2])
+    counts = ", ".join(f"{name} {number}" for name, number in folder.images_with().items())
+    write_report(lesson.report, Report(
+        title=folder.path.resolve().name, classes=folder.classes, photographs=photographs, losses=losses(lesson),
+        tallies=tallies, held_out=held_out, warnings=lesson.notes, steps=next_steps(tools, folder.path),
+        facts={"photographs": f"{plural(len(photographs), 'photograph')} ({counts})",
+               "learned from": {"tags": "tags", "size": "tags and sizes", "boxes": "boxes"}[folder.system],
+               "bounds": ", ".join(f"{key} {value}" for key, value in lesson.bounds.items()),
+               "training": f"{steps} steps of 4 photographs, seed {lesson.seed}",
+               "size": f"photographs are seen with a long side of {lesson.recipe.size} pixels",
+               "model": f"{lesson.model.name}, written by ccnn {ccnn.__version__}"}))
+
+
+def losses(lesson: Lesson) -> dict:
+    try:
+        return read_log(lesson.weights.with_name("training.log")).loss
+    except (UserError, OSError):
+        return {}

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Learn to segment from your own photographs and their tags: one command, one model.
+
+    tools/learn.py photos                                       # writes photos/model.ccnn and photos/report.html
+    tools/infer.py --model photos/model.ccnn --out masks new_photos
+
+The folder holds photographs and two text files. classes.txt has the name of one class per line. tags.csv says what each
+photograph shows:
+
+    image,tags,large
+    a.jpg,cat;dog,cat           a cat and a dog; the cat fills more than a tenth of the photograph
+    b.jpg,dog,                  a dog, and it is small
+    c.jpg,,                     neither; such photographs help
+
+You may leave the column `large` out. Tags in another program, or in another kind of table: tools/import_tags.py. Boxes
+as VOC's XML in photos/Annotations do in place of tags.csv. photos/constraints.toml may hold what else you know of your
+classes; docs/constraints.md explains it.
+
+The first time takes about two minutes for 60 photographs on two cores, and downloads VGG-16's convolutions (64 MB).
+Look at report.html: photographs whose tags the model contradicts come first, because often the tag is wrong. Correct
+them, add photographs, and run the same command again. It says what has changed and computes only what that asks for.
+If nothing has changed, it says so and ends. ^C stops it at any time; the same command goes on.
+
+All else that it writes lies in photos/.ccnn and may be removed.
+"""
+import os
+import sys
+from pathlib import Path
+
+import _activate  # noqa: F401
+
+from ccnn import command
+from ccnn.learn import RECIPE, Lesson
+from ccnn.learned import hold_out, look, write
+from ccnn.net import load_caffe
+from ccnn.own_folder import read_folder
+
+UNCHECKED = "Nothing was held out: this was switched off with --no-check."
+
+
+def main(argv=None):
+    args = parse_args(argv)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")      # for Caffe: one process per core is faster than threads
+    load_caffe()
+    folder = read_folder(args.photos)
+    lesson = Lesson(folder, args.steps, args.seed, args.again)
+    command.say(lesson.beginning)
+    for note in lesson.notes:
+        command.say(note)
+    if folder.untagged:
+        command.say(f"without a row in tags.csv, and so left out: {', '.join(folder.untagged[:3])}"
+                    + (f" and {len(folder.untagged) - 3} more" if folder.untagged[3:] else ""))
+    wanted = "plain" if args.no_check else "checked"
+    trained, reported = lesson.trained and lesson.model_is_there, lesson.is_reported(wanted)
+    if trained and reported:
+        return 0
+    lesson.compute_features(args.jobs)
+    if not trained:
+        if lesson.train():
+            command.say("stopped; the same command goes on")
+            return 130
+        lesson.write_model()
+        command.say(f"{lesson.model}: ready")
+    tools = os.path.relpath(Path(sys.argv[0]).resolve().parent)
+    photographs = look(lesson)
+    write(lesson, photographs, None, UNCHECKED if args.no_check else "Being computed.", tools)
+    if not args.no_check:
+        write(lesson, photographs, *hold_out(lesson), tools)
+    lesson.write_state(lesson.state._replace(report=wanted))
+    print(lesson.model)
+    print(lesson.report)
+    return 0
+
+
+def parse_args(argv):
+    parser = command.parser(__doc__)
+    add = parser.add_argument
+    add("photos", help="the folder of photographs, classes.txt and tags.csv")
+    add("--again", action="store_true", help="train anew, even if nothing has changed, and from the beginning")
+    add("--no-check", action="store_true", help="hold no photographs out: the report then says nothing about new ones")
+    add("--steps", type=command.count, metavar="N",
+        help=f"steps of the training, 4 photographs each (default: {RECIPE.steps}, or as many as show each photograph "
+             f"{RECIPE.epochs} times)")
+    add("--seed", type=command.count, default=1, metavar="N",
+        help="of the first weights and of the order of the photographs (default: %(default)s)")
+    add("--jobs", type=command.count, default=os.cpu_count(), metavar="N",
+        help="photographs whose features are computed at a time, with 1 GB of memory each (default: %(default)s)")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    command.run(main)
