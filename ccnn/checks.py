@@ -1,12 +1,13 @@
 """Checks before a training, for a folder of one's own: what would waste its minutes.
 
-    for sentence in check_folder("photos"):         # warnings, the most important first
+    folder = read_folder("photos")                              # ccnn.own_folder; names rows without a photograph
+    for sentence in check_folder(folder):                       # warnings, the most important first
         print(sentence)
-    for sentence in check_rules("photos"):          # what gives way to constraints.toml; Mistakes if it contradicts
-        print(sentence)                             # itself, or if scribbles do not fit the photographs
+    for sentence in check_rules(folder, supervision, bounds):   # what gives way to constraints.toml; Mistakes if it
+        print(sentence)                                         # contradicts itself, or if scribbles do not fit
 
 check_folder reads every photograph once, reduced while it is read: some milliseconds each. Neither needs features,
-weights or Caffe. Both raise UserError where the folder cannot be used at all: no classes.txt, a wrong table.
+weights or Caffe.
 
 near_duplicates says which photographs are nearly the same. Who holds photographs out should keep such pairs together,
 or give check_folder the parts (`folds`), so that it warns.
@@ -20,97 +21,60 @@ from scipy.fft import dctn
 
 from ccnn.annotations import count_unlisted
 from ccnn.dataset import DataSet
-from ccnn.errors import ImageError, UserError, nearest
+from ccnn.errors import ImageError, nearest
 from ccnn.grid import Axis, score_size
 from ccnn.images import read_image
 from ccnn.labels import BACKGROUND
 from ccnn.mistakes import Mistakes
-from ccnn.nets import own_loss, own_system
-from ccnn.priors import read_priors
-from ccnn.samples import FILES, Samples, own_folder
+from ccnn.samples import SCRIBBLES, Samples
 from ccnn.shown import Shown
-from ccnn.supervision import SUPERVISION
 from ccnn.text import plural
 
 FEW = 10                # photographs of a class; fewer teach little
 SHOWN = 5               # names in a sentence
 FREQUENCIES = 12        # of a fingerprint, down and across: 143 bits
-ALIKE = 32              # bits in which photographs may differ that are nearly the same. Of 2,189 photographs of VOC the
-#                         nearest two differ in 38. A copy that is smaller, brighter or of lower quality differs in 16 at
-#                         most, one without 3 % at each border in 20 (median), 28 (nine of ten), 34 (most).
+
+# Bits in which photographs may differ that are nearly the same. Of 2,189 photographs of VOC the nearest two differ in
+# 38. A copy that is smaller, brighter or of lower quality differs in 16 at most. One without 3 % at each border differs
+# in 20 (median), 28 (nine of ten), 34 (all of 200).
+ALIKE = 32
 
 
 def check_folder(folder, folds=None):
-    """[plain sentence], the most important first: what would make a training of this folder fail, or teach little.
+    """[plain sentence], the most important first: what would make a training on this folder teach little.
 
-    folds : {id: the part that is held out together}; near-duplicates in different parts are then reported, because a
-            score on the one says little if the net has learned from the other. None: nothing is held out
+    folder : ccnn.own_folder.OwnFolder
+    folds  : {id: the part that is held out together}; near-duplicates in different parts are then reported, because a
+             score on the one says little if the net has learned from the other. None: nothing is held out
     """
-    data = own_data(folder)
-    present = {id: _present(data, id) for id in data.ids}
-    files, sentences = check_files(data)
-    sentences += check_tags(present, data.classes)
+    present = {id: known.present for id, known in folder.photographs.items()}
+    sentences = check_tags(present, folder.classes)
     fingerprints = {}
-    for id, file in files.items():
+    for id, known in folder.photographs.items():
         try:
-            fingerprints[id] = fingerprint(file)
+            fingerprints[id] = fingerprint(known.file)
         except ImageError as error:
             sentences.insert(0, f"{error}.")
-    sentences += check_duplicates(near_duplicates(fingerprints), present, data.classes, folds)
-    return sentences + check_unlisted(data, files)
+    sentences += check_duplicates(near_duplicates(fingerprints), present, folder.classes, folds)
+    return sentences + check_unused(folder)
 
 
-def own_data(folder):
-    """The DataSet of a folder of one's own."""
-    settings = own_folder(str(folder))
-    return DataSet(**{name: settings[name] for name in FILES if name in settings})
-
-
-def _present(data, id):
-    """(L,) bool: the classes in an image."""
-    return _shown(data, id, {"tags"}).present
-
-
-def _shown(data, id, needs, side=321):
-    """What is known of a whole image on a grid of side x side pixels, whatever the image's size."""
-    facts = data.read(id, needs)
-    shape = next(iter(facts.shapes.values()), (side, side))
-    y, x = (Axis.of_image(size, side, GRID_STRIDE, 0, 0) for size in shape)
-    return Shown(facts, y, x, False, 0.1)
-
-
-# Files
-
-def check_files(data):
-    """{id: file} of the images that are there, [sentences about the others]."""
-    files, missing = {}, []
-    for id in data.ids:
-        try:
-            files[id] = data.image_file(id)
-        except UserError:
-            missing.append(id)
-    if not missing:
-        return files, []
-    near = nearest(missing[0], [os.path.splitext(path)[0] for path in data.photographs.paths])
-    return files, [f"{data.source} names {plural(len(missing), 'photograph')} that {_are(missing)} not in {data.images}: "
-                   f"{some(missing)}" + (f"; did you mean {near!r}?" if near else ".")]
-
-
-def check_unlisted(data, files):
-    """Sentences about photographs, and about objects in VOC's XML, that nobody listed."""
+def check_unused(folder):
+    """Sentences about what is there and is not used: photographs, objects in VOC's XML, scribbles."""
     sentences = []
-    listed = {os.path.relpath(file, data.images).replace(os.sep, "/") for file in files.values()}
-    folders = {os.path.dirname(path) for path in listed} | {""}     # elsewhere are masks, scribbles, results
-    others = [path for path in data.photographs.paths if path not in listed and os.path.dirname(path) in folders]
-    if others:
-        sentences.append(f"{data.source} does not name {plural(len(others), 'photograph')} of {data.images}, which "
-                         f"{_are(others)} not used: {some(others)}.")
-    if data.csv is None:
-        unlisted = count_unlisted([data.box_file(id) for id in data.ids], data.classes)
-        named = [f"{name!r} ({count})" + _did_you_mean(name, data.classes) for name, count in unlisted.most_common()]
+    if folder.untagged:
+        sentences.append(f"Nothing is known of {plural(len(folder.untagged), 'photograph')}, which "
+                         f"{'is' if len(folder.untagged) == 1 else 'are'} left out: {some(folder.untagged)}. Add a row "
+                         "for each; one without a tag says that none of the classes is there.")
+    if folder.system == "boxes":
+        files = [os.path.join(folder.path, "Annotations", f"{id}.xml") for id in folder.photographs]
+        named = [f"{name!r} ({count})" + _did_you_mean(name, folder.classes)
+                 for name, count in count_unlisted(files, folder.classes).most_common()]
         if named:
-            sentences.append(f"Annotations has objects of classes that classes.txt does not list. They are left out, and "
-                             f"their pixels count as background: {some(named, quoted=False)}.")
+            sentences.append("Annotations has objects of classes that classes.txt does not list. They are left out, "
+                             f"and their pixels count as background: {some(named, quoted=False)}.")
+    if os.path.isdir(os.path.join(folder.path, SCRIBBLES)) and not (folder.priors and folder.priors.scribbles):
+        sentences.append(f"The folder {SCRIBBLES} is not used: write a line [scribbles] into constraints.toml.")
     return sentences
 
 
@@ -127,7 +91,8 @@ def check_tags(present, classes):
     names, counts = np.array(classes[BACKGROUND + 1:], object), tags.sum(axis=0)
     sentences = []
     if len(tags) == 1:
-        sentences.append(f"There is one photograph. A training needs {FEW} or more of each class, and some without any.")
+        sentences.append(f"There is one photograph. A training needs {FEW} or more of each class, and some without "
+                         "any.")
     if not counts.all():
         sentences.append(f"No photograph shows {some(names[counts == 0])}: the net will never find it. Tag some, or "
                          "remove the name from classes.txt.")
@@ -195,56 +160,62 @@ def check_duplicates(pairs, present, classes, folds=None):
     apart = [(a, b) for a, b in pairs if folds and folds.get(a) != folds.get(b)]
     if apart:
         shown = [f"{a!r} and {b!r}" for a, b in apart]
-        sentences.append("Photographs look nearly the same, and one is held out while the other is learned from, so the "
-                         f"score will be too good: {some(shown, quoted=False)}.")
+        sentences.append("Photographs look nearly the same, and one is held out while the other is learned from, so "
+                         f"that the score will be too good: {some(shown, quoted=False)}.")
     return sentences
 
 
 # Rules
 
-GRID_STRIDE, GRID_SIDE = 8, 321         # rules are tried on the grid of such a square image
+STRIDE, SIDE = 8, 321         # rules are tried on the grid of a square image
 
 
-def check_rules(folder, settings=None):
+def check_rules(folder, supervision, bounds):
     """[sentence for each bound of the tags that gives way to constraints.toml]; [] if the folder has no such file.
 
     Raises Mistakes if rules contradict each other for the tags, sizes or boxes of some photographs; or if scribbles do
     not fit: no such photograph, another size, a class that its tags do not have.
 
-    settings : of the loss layer; None: those of ccnn.nets.own_loss
+    folder      : ccnn.own_folder.OwnFolder
+    supervision : ccnn.supervision.Supervision, what the loss layer makes constraints of
+    bounds      : {name: number}, the keyword arguments of its constraint function
     """
-    data = own_data(folder)
-    if data.scribbles:
-        data.scribbles.check({id: _present(data, id) for id in data.ids})
-        check_scribble_sizes(folder)
-    own = own_folder(str(folder))
-    settings = own_loss(own_system(data), own) if settings is None else settings
-    if not settings.get("priors"):
+    if not folder.priors:
         return []
-    priors = read_priors(settings["priors"], data.classes)
-    kind = SUPERVISION[settings["supervision"]]
-    bounds = {name: float(settings[name]) for name in kind.bounds if name in settings}
-    cells = score_size(GRID_SIDE, GRID_STRIDE)
-    needs = {blob.needs for blob in kind.blobs}
+    if folder.priors.scribbles:
+        folder.priors.scribbles.check({id: known.present for id, known in folder.photographs.items()})
+        check_scribble_sizes(folder)
+    data = DataSet(**folder.settings)
+    needs = {blob.needs for blob in supervision.blobs}
+    shape = 2 * (score_size(SIDE, STRIDE),)
     known = {}
-    for id in data.ids:
-        shown = _shown(data, id, needs)
-        known[id] = kind.constraints([blob.make(shown) for blob in kind.blobs], shown.labels, (cells, cells), **bounds)
-    return priors.check(known, (cells, cells))
+    for id in folder.photographs:
+        shown = whole_image(data.read(id, needs))
+        known[id] = supervision.constraints([blob.make(shown) for blob in supervision.blobs], len(data.classes), shape,
+                                            **bounds)
+    return folder.priors.check(known, shape)
+
+
+def whole_image(facts):
+    """What is known of an image, on the grid of a square one."""
+    height, width = next(iter((facts.shapes or {}).values()), (SIDE, SIDE))
+    y, x = (Axis.of_image(size, SIDE, STRIDE, 0, 0) for size in (height, width))
+    return Shown(facts, y, x, flip=False, large_share=0.1)
 
 
 def check_scribble_sizes(folder):
     """Mistakes unless every scribble has the size of its photograph."""
-    samples = Samples({**own_folder(str(folder)), "tops": ["data", "labels"]})
+    scribbles = folder.priors.scribbles
+    samples = Samples({**folder.settings, "tops": ["data", "labels"], "mirror": False})
     mistakes = []
     for number, id in enumerate(samples.ids):
-        if samples.data.scribbles.file(id):
+        if scribbles.read(id) is not None:
             try:
                 samples.load(number, 1, 0, 0)
             except ImageError as error:
                 mistakes.append((repr(id), str(error)))
     if mistakes:
-        raise Mistakes(samples.data.scribbles.folder, mistakes)
+        raise Mistakes(scribbles.folder, mistakes)
 
 
 # Sentences
@@ -255,7 +226,3 @@ def some(things, quoted=True):
     if words[SHOWN + 1:]:
         words = [*words[:SHOWN], f"{len(words) - SHOWN} more"]
     return " and ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
-
-
-def _are(things):
-    return "are" if len(things) > 1 else "is"

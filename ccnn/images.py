@@ -10,9 +10,12 @@ from ccnn.labels import LABELS, VOID
 MEAN_BGR = (104.00698793, 116.66876762, 122.67891434)   # the mean of ImageNet, published with VGG-16
 
 
-def read_image(path):
-    """H x W x 3 uint8 RGB, upright. Gray, CMYK, palette and 16-bit files are converted."""
-    image = open_image(path)
+def read_image(path, least_side=0):
+    """H x W x 3 uint8 RGB, upright. Gray, CMYK, palette and 16-bit files are converted.
+
+    least_side : a JPEG may be reduced while it is read, which is faster, to sides of at least this; 0: as it is
+    """
+    image = open_image(path, least_side)
     if image.mode == "F":
         raise ImageError(f"{path}: holds floating-point pixels of unknown range; save it with 8 bits per channel")
     if image.mode.startswith("I"):      # 16 bits: Pillow's own conversion clips at 255, it does not scale
@@ -34,14 +37,16 @@ def read_mask(path, labels=LABELS):
     return mask.astype(np.uint8)
 
 
-def open_image(path):
-    """A picture of Pillow's, loaded and upright."""
+def open_image(path, least_side=0):
+    """A picture of Pillow's, loaded and upright. least_side : as for read_image"""
     if not os.path.isfile(path):
         raise ImageError(f"{path}: no such file")
     if not os.path.getsize(path):
         raise ImageError(f"{path}: is empty (0 bytes)")
     try:
         with Image.open(path) as image:
+            if least_side:
+                image.draft(None, (least_side, least_side))
             image.load()
             ImageOps.exif_transpose(image, in_place=True)
             return image

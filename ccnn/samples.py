@@ -252,7 +252,7 @@ LAYERS = {"VOCDataLayer": Samples, "FeatureDataLayer": FeatureSamples}      # by
 def own_folder(root):
     """The settings for a folder of one's own: images, classes.txt, and tags.csv or VOC's Annotations.
 
-    constraints.toml and a folder of scribbles are used if they are there; see ccnn.priors.
+    Scribbles are used if constraints.toml names them.
     Annotations may have objects of classes that classes.txt does not list. They are left out; ccnn.checks counts them.
     """
     classes, table = (os.path.join(root, name) for name in ("classes.txt", "tags.csv"))
@@ -264,21 +264,9 @@ def own_folder(root):
     if not os.path.isfile(table) and not boxes:
         raise UserError(f"{table}: no such file; write a line for every image into it, such as a.jpg,cat;dog")
     tags = {"tags_from": "tags.csv"} if os.path.isfile(table) else {"tags_from": "annotations", "unlisted": "skip"}
-    return {"root": root, "classes": classes, **tags, **own_knowledge(root, classes)}
-
-
-def own_knowledge(root, classes):
-    """The settings that follow from constraints.toml and from a folder of scribbles, if they are there."""
     rules = os.path.join(root, RULES)
-    priors = read_priors(rules, read_classes(classes)) if os.path.isfile(rules) else None
-    settings = {}
-    if priors and priors.scribbles:
-        settings["scribbles"] = RULES
-    elif os.path.isdir(os.path.join(root, SCRIBBLES)):
-        settings["scribbles"] = SCRIBBLES
-    if priors and priors.handed:        # a mirrored photograph breaks a rule about its left edge
-        settings["mirror"] = False
-    return settings
+    scribbled = os.path.isfile(rules) and read_priors(rules, read_classes(classes)).scribbles
+    return {"root": root, "classes": classes, **tags, **({"scribbles": RULES} if scribbled else {})}
 
 
 def one_shape(shapes):

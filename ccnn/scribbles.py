@@ -42,15 +42,14 @@ class Scribbles:
         return Photographs(self.folder)
 
     def file(self, id):
-        """The PNG for a photograph, found as photographs are: accents and upper case do not matter. None if there is
-        none."""
+        """The PNG for a photograph, whether or not it is there. Accents and upper case do not matter."""
         path = self.pictures.at(f"{id}.png")
-        return os.path.join(self.folder, path) if path and is_png(path) else None
+        return os.path.join(self.folder, path if path and is_png(path) else f"{id}.png")
 
     def read(self, id):
         """H x W uint8, label ids and 255 where unknown; None if nobody marked the photograph."""
         path = self.file(id)
-        if path is None:
+        if not os.path.isfile(path):
             return None
         if self.colours is None:
             return read_mask(path, len(self.classes))

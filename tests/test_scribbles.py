@@ -1,6 +1,4 @@
 """Scribbles on their way to the loss: the data layers deliver them as `labels`."""
-import json
-
 import numpy as np
 import pytest
 from data_nets import blobs, make_net, own_data
@@ -103,13 +101,11 @@ def test_colours_come_from_constraints_toml(own, tmp_path):
     (folder / "scribbles/ONE.png").unlink()
     Image.fromarray(picture).save(folder / "scribbles/one.png")
     (folder / "constraints.toml").write_text(
-        '[scribbles]\ncolours = {cat = "#ff0000", background = "#0000ff"}\n[cat]\ntouches = "left"\n')
-    settings = own_folder(str(folder))
-    assert settings["scribbles"] == "constraints.toml" and settings["mirror"] is False
+        '[scribbles]\ncolours = {cat = "#ff0000", background = "#0000ff"}\n')
+    assert own_folder(str(folder))["scribbles"] == "constraints.toml"
     assert np.array_equal(Samples({**own, "scribbles": "constraints.toml"})[0][0]["labels"], expected())
     (folder / "constraints.toml").write_text("[cat]\nmost = 0.5\n")
-    settings = own_folder(str(folder))
-    assert settings["scribbles"] == "scribbles" and "mirror" not in settings
+    assert "scribbles" not in own_folder(str(folder))
     with pytest.raises(UserError, match=r"constraints.toml: has no \[scribbles\]"):
         Samples({**own, "scribbles": "constraints.toml"})
     with pytest.raises(UserError, match="strokes: no such folder of scribbles"):
@@ -123,18 +119,21 @@ def test_a_scribble_of_another_size_is_refused(own, tmp_path):
 
 
 def test_own_nets_learn_from_scribbles_and_rules(own, tmp_path):
-    """The written net, in real Caffe: the marked cells are pulled to their labels, and the rules hold."""
+    """The net of a folder, in real Caffe: the marked cells are pulled to their labels, and the rules hold."""
     import caffe
     folder = tmp_path / "own"
-    (folder / "constraints.toml").write_text('[cat]\nleast = 0.6\ntouches = "right"\n')
+    rules = folder / "constraints.toml"
+    rules.write_text('[scribbles]\n[cat]\nleast = 0.6\ntouches = "right"\n')
     (folder / "tags.csv").write_text("one.jpg,cat\n")
     (folder / "features").mkdir()
     (folder / "features/index.json").write_text('{"size": 0}')
     rng = np.random.default_rng(0)
     np.save(folder / "features/one.npy", rng.random((VGG16.channels, 5, 6)).astype(np.float16))
-    assert "learns from tags and scribbles and constraints.toml" in own_nets(str(folder))
+    data = {**own_folder(str(folder)), "features": str(folder / "features"), "mirror": False}
+    train, _ = own_nets("tags", data, 3, priors=str(rules), classes=data["classes"])
+    (tmp_path / "train.prototxt").write_text(train)
 
-    net = caffe.Net(str(folder / "train.prototxt"), caffe.TRAIN)
+    net = caffe.Net(str(tmp_path / "train.prototxt"), caffe.TRAIN)
     net.forward()
     net.backward()
     assert np.array_equal(net.blobs["labels"].data[0], expected())
@@ -145,11 +144,3 @@ def test_own_nets_learn_from_scribbles_and_rules(own, tmp_path):
     assert np.allclose(p[expected()[0][known], known.nonzero()[0], known.nonzero()[1]], 1, atol=1e-5)
     assert q[1].mean() < 0.6 and p[1].mean() > 0.6 - 1e-4            # [cat] least; 4 of 30 cells are known
     assert p[1, :, -1].mean() > 0.1 - 1e-4
-    assert json.loads(net_settings(folder, "data"))["mirror"] is False
-
-
-def net_settings(folder, name):
-    from caffe.proto import caffe_pb2
-    from google.protobuf import text_format
-    net = text_format.Parse((folder / "train.prototxt").read_text(), caffe_pb2.NetParameter())
-    return next(layer for layer in net.layer if layer.name == name).python_param.param_str
