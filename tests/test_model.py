@@ -19,6 +19,7 @@ from ccnn.labels import VOC_CLASSES
 from ccnn.model import ABOUT, LAYERS, NET, WEIGHTS, only_weights, read_model, write_model
 from ccnn.net import forward, load_caffe, load_net
 from ccnn.proto import read_net
+from ccnn.supervision import SUPERVISION
 from ccnn.trunk import VGG16
 from ccnn.weights import stored_layers
 
@@ -129,12 +130,20 @@ def test_another_trunk_is_refused(head, tmp_path):
 def test_the_shipped_model(root, tmp_path):
     if not VGG16.weights.exists():
         pytest.skip(f"needs {VGG16.weights.name}: tools/init_weights.py fetches it")
-    pack_model.main(["--out", str(tmp_path / "size.ccnn")])
-    model = read_model(tmp_path / "size.ccnn")
-    assert model.classes == VOC_CLASSES and model.size == 224 and model.about["scores"]["mIoU"] > 40
-    assert (tmp_path / "size.ccnn").stat().st_size < 200_000          # the trunk is not in it
-    net = load_net(root / "prototxt/head_deploy.prototxt", [VGG16.weights, root / "models/head_size.caffemodel"])
-    assert np.array_equal(forward(model.load(), SCENE), forward(net, SCENE))
+    for name, miou in (("size", 40), ("tags", 34)):
+        path = root / f"models/head_{name}.ccnn"
+        model = read_model(path)
+        assert model.classes == VOC_CLASSES and model.size == 224 and model.about["scores"]["mIoU"] > miou
+        assert model.about["training"]["commands"][1].startswith("study/study.py") and path.stat().st_size < 200_000
+        settings = model.about["settings"]
+        kind = SUPERVISION[settings["supervision"]]
+        assert settings["supervision"] == name and kind.bounds.keys() == settings["bounds"].keys()
+        with model.files() as (net, files):
+            assert net.read_text() == (root / "prototxt/head_deploy.prototxt").read_text()
+            packed = tmp_path / f"{name}.ccnn"
+            pack_model.main(["--weights", str(files[-1]), "--size", "224", "--out", str(packed)])
+        assert read_model(packed).fingerprint == model.fingerprint
+        assert len(np.unique(forward(model.load(), SCENE).argmax(axis=0))) > 1
 
 
 def test_the_same_model_is_the_same_bytes(tiny, packed, tmp_path):

@@ -82,7 +82,7 @@ def found_by_name(folder, names):
     """{photograph: mask with the labels of CLASSES}, by the names that each mask carries."""
     masks = {}
     for name in names:
-        labels = [CLASSES.index(c) for c in mask_classes(folder / f"{name}.png")]
+        labels = [CLASSES.index(c.replace("hound", "dog")) for c in mask_classes(folder / f"{name}.png")]
         masks[name] = np.array(labels, np.uint8)[read_mask(folder / f"{name}.png", 3)]
     return masks
 
@@ -205,14 +205,12 @@ CHANGES = {         # each on the folder that the ones before it left
 
 
 def test_after_each_change_the_masks_carry_the_right_names(photos, place, truth, run):
-    names = {"hound": "dog"}
     features = photos / ".ccnn/features"
     for kind, change in CHANGES.items():
         model, computed = (photos / "model.ccnn").read_bytes(), state(features)
         change.change(photos)
         lines = said(run(f"tools/learn.py --no-check {change.options} photos"))
-        assert f"training again, because {change.says}; {change.starts}" in lines[0] or kind == "name", lines
-        assert change.says in lines[0] and change.starts in lines[0], lines
+        assert f"training again, because {change.says}" in lines[0] and lines[0].endswith(change.starts), lines
         assert (photos / "model.ccnn").read_bytes() != model
 
         # features are those of the photographs that are there now
@@ -224,14 +222,11 @@ def test_after_each_change_the_masks_carry_the_right_names(photos, place, truth,
         command = "tools/infer.py --model photos/model.ccnn --out masks --no-overlay new_photos"
         assert "masks/0.png and 11 more: made otherwise than this command would" in complaint(run(command))
         assert run(f"{command} --force").returncode == 0
-        listed = [names.get(name, name) for name in ["background", *(photos / "classes.txt").read_text().split()]]
-        carried = mask_classes(place / "masks/0.png")
-        assert [names.get(name, name) for name in carried] == listed
-        found = {name: np.array([CLASSES.index(c) for c in listed], np.uint8)[read_mask(place / f"masks/{name}.png", 3)]
-                 for name in truth}
+        assert mask_classes(place / "masks/0.png") == ["background", *(photos / "classes.txt").read_text().split()]
+        found = found_by_name(place / "masks", truth)
         assert miou(truth, found) > GOOD, kind
         swapped = {name: np.array([0, 2, 1], np.uint8)[mask] for name, mask in found.items()}
-        assert miou(truth, swapped) < 25
+        assert miou(truth, swapped) < 35                    # the background alone makes 33
     assert [path.name for path in (photos / ".ccnn/runs").rglob("*.caffemodel")] == ["training_iter_300.caffemodel"]
 
 

@@ -17,7 +17,7 @@ RED = (4 * np.arange(60)).astype(np.uint8)          # exceeds 128 from column 33
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     net, weights = make_net(tmp_path_factory.mktemp("tiny"))
-    return predict.find_model(net, weights)
+    return predict.find_model(net=net, weights=weights)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from test_caffelog import glog
 from tiny_voc import save_mask as save
 
 import ccnn
-from ccnn import caffelog, explanation, figures, overlay
+from ccnn import caffelog, explanation, figures
 from ccnn.constraints import size_constraints, tag_constraints
 from ccnn.errors import ImageError, UserError
 from ccnn.labels import VOC_CLASSES
@@ -56,12 +56,12 @@ def test_panel_shows_image_truth_and_runs(voc):
         image, *masks = [axis.images[0].get_array() for axis in line]
         assert abs(image[..., 0].mean() - 10 * k) < 4
         for rows, picture in zip((2, 3, 4, 5), masks):
-            assert (picture[:rows] == overlay.COLOURS[k + 1]).all()
+            assert (picture[:rows] == figures.COLOURS[k + 1]).all()
             assert (picture[rows:7] == 0).all()
         assert (masks[0][7] == (224, 224, 192)).all()
     legend, = drawn.legends
     assert [text.get_text() for text in legend.texts] == ["background", "boat", "cat", "void: not scored"]
-    assert legend.get_patches()[1].get_facecolor()[:3] == pytest.approx(overlay.COLOURS[4] / 255)
+    assert legend.get_patches()[1].get_facecolor()[:3] == pytest.approx(figures.COLOURS[4] / 255)
 
 
 def test_panel_spreads_over_the_split(voc):
@@ -225,7 +225,7 @@ def test_explanation_of_tags(scores):
     maps = {a.get_title(): a.images[0].get_array() for a in drawn.axes if a.images and a.get_title()}
     np.testing.assert_allclose(maps["p(bird)"].ravel(), p[3], atol=1e-6)
     np.testing.assert_allclose(maps["q(cat)"].ravel(), q[8], atol=1e-6)
-    assert (maps["labels of p"].reshape(-1, 3) == overlay.COLOURS[p.argmax(axis=0)]).all()
+    assert (maps["labels of p"].reshape(-1, 3) == figures.COLOURS[p.argmax(axis=0)]).all()
 
 
 def test_explanation_of_sizes(scores):
