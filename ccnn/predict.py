@@ -30,7 +30,7 @@ from ccnn.probabilities import save_probabilities
 from ccnn.proto import read_net
 from ccnn.trunk import VGG16
 from ccnn.vgg16 import trunk_weights
-from ccnn.weights import stored_layers
+from ccnn.weights import stored_layers, why_unfit
 from ccnn.workers import in_processes
 
 NET = ROOT / "prototxt/head_deploy.prototxt"
@@ -106,7 +106,10 @@ class Model(NamedTuple):
 
 
 def load_model(files: ModelFiles, gpu: Optional[int] = None) -> Model:
-    net = load_net(files.net, files.weights, gpu, shape=(1, 3, 65, 97))
+    try:
+        net = load_net(files.net, files.weights, gpu, shape=(1, 3, 65, 97))
+    except UserError as e:
+        raise UserError(why_unfit(files.net, files.weights) or e) from None
     check_scores(net, files.net, files.classes)
     return Model(net, score_grid(files.net), files.size)
 
