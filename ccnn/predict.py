@@ -32,7 +32,7 @@ from ccnn.probabilities import save_probabilities
 from ccnn.proto import read_net
 from ccnn.trunk import VGG16
 from ccnn.vgg16 import trunk_weights
-from ccnn.weights import stored_layers
+from ccnn.weights import stored_layers, why_unfit
 from ccnn.workers import in_processes
 
 MODEL = ROOT / "models/head_size.ccnn"
@@ -130,7 +130,10 @@ class Model(NamedTuple):
 
 def load_model(files: ModelFiles, gpu: Optional[int] = None) -> Model:
     with files.opened() as (prototxt, weights):
-        net = load_net(prototxt, weights, gpu, shape=(1, 3, 65, 97))
+        try:
+            net = load_net(prototxt, weights, gpu, shape=(1, 3, 65, 97))
+        except UserError as e:
+            raise UserError(why_unfit(prototxt, weights) or e) from None
         check_scores(net, prototxt, files.classes)
         return Model(net, score_grid(prototxt), files.size)
 

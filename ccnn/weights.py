@@ -1,4 +1,5 @@
 """Weights: .caffemodel files as arrays, the shapes that a net needs, and how the one becomes the other."""
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
@@ -103,6 +104,21 @@ def check_weights(path: PathLike, shapes: Shapes) -> list[str]:
     if len(missing) == len(shapes):
         raise UserError(f"{path}: holds no layer of the net; it has {', '.join(list(stored)[:5])} ...")
     return missing
+
+
+def why_unfit(prototxt: PathLike, files: Sequence[PathLike]) -> Optional[str]:
+    """One line on the first layer of a net that the weights lack or have in another shape; None if they have all."""
+    try:
+        shapes = convolutions(prototxt)
+        stored = {name: arrays[0].shape for path in files for name, arrays in read_caffemodel(path).items()}
+    except UserError:
+        return None
+    for name, shape in shapes.items():
+        if stored.get(name) != shape:
+            had = f"has layer {name} as {by(stored[name])}" if name in stored else f"has no layer {name}"
+            return f"{files[-1]}: {had}, but {prototxt} needs it as {by(shape)}; give --net and --weights that " \
+                   "belong together"
+    return None
 
 
 def fill(shapes: Shapes, sources: dict[Path, Arrays]) -> tuple[Arrays, dict[str, str]]:

@@ -1,6 +1,7 @@
 """Weights reach our nets unchanged in meaning, whatever they came in, and nothing they came in is run."""
 import hashlib
 import io
+import json
 import os
 import pickle
 import subprocess
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from caffe.proto import caffe_pb2
 
-from ccnn import vgg16, weights
+from ccnn import predict, vgg16, weights
 from ccnn.errors import UserError
 from ccnn.images import MEAN_BGR
 from ccnn.trunk import VGG16
@@ -153,6 +154,38 @@ def test_another_mean_is_folded_into_the_first_bias(tmp_path, net, rng):
     ours = forward(net, out, image - np.array(MEAN_BGR)[:, None, None])["conv1_1"]
     np.testing.assert_allclose(ours[:, 1:-1, 1:-1], theirs[:, 1:-1, 1:-1], rtol=1e-3, atol=2e-3)
     assert np.abs(theirs - forward(net, source, image - np.array(MEAN_BGR)[:, None, None])["conv1_1"]).max() > 1
+
+
+def test_a_joined_model_keeps_the_size_and_the_classes_of_its_head(tmp_path, net, rng):
+    weights = small_vgg(rng)
+    weights["fc8"] = [rng.normal(size=(3, 6)), rng.normal(size=3)]
+    trunk, head, out = (tmp_path / name for name in ("trunk.caffemodel", "head.caffemodel", "joined.caffemodel"))
+    write_caffemodel(trunk, {name: weights[name] for name in ("conv1_1", "fc6", "fc7")})
+    write_caffemodel(head, {"fc8": weights["fc8"]})
+    classes = ["background", "große Katze", "bus"]
+    head.with_suffix(".json").write_text(json.dumps({"size": 224, "classes": classes, "score": {"mIoU": 40}}))
+    lines = run("--net", net, "--out", out, trunk, head)
+    assert lines[-1] == f"{out.with_suffix('.json')}: size, classes of the source, for tools/infer.py"
+    files = predict.find_model(net, out)
+    assert (files.size, files.classes) == (224, tuple(classes))
+
+    trunk.with_suffix(".json").write_text('{"size": 321}')
+    out.unlink()
+    assert "trunk.json and" in refused("--net", net, "--out", out, trunk, head) and not out.exists()
+    trunk.with_suffix(".json").unlink()
+    head.with_suffix(".json").unlink()
+    assert run("--net", net, "--out", out, trunk, head)[-1].endswith("stays as it was; remove it if it is not about "
+                                                                    "these weights")
+
+
+def test_the_shipped_head_keeps_its_size_when_joined(tmp_path, rng):
+    """At another size a sixth of the pixels change their label."""
+    shapes = weights.convolutions(ROOT / "prototxt/trunk.prototxt")
+    trunk, out = tmp_path / "trunk.caffemodel", tmp_path / "joined.caffemodel"
+    write_caffemodel(trunk, {name: [np.zeros(shape), np.zeros(shape[0])] for name, shape in shapes.items()})
+    net = ROOT / "prototxt/head_deploy.prototxt"
+    init_weights.main(["--net", str(net), "--out", str(out), str(trunk), str(ROOT / "models/head_size.caffemodel")])
+    assert predict.find_model(net, out).size == 224
 
 
 def test_trunk_and_head_are_joined(tmp_path, net, rng):

@@ -237,6 +237,7 @@ def test_server_archive(voc, name):
 
 def test_server_archive_is_whole_or_not_there(voc, caplog):
     path = voc.parent / "results.tar"
+    (voc / "SegmentationClass").rename(voc / "hidden")
     run(voc, voc.parent / "a", "--split", "test", "--server", path)
     before = path.read_bytes()
     save(voc.parent / f"a/{IDS[2]}.png", np.zeros((5, 5)))
@@ -247,6 +248,13 @@ def test_server_archive_is_whole_or_not_there(voc, caplog):
     (voc / f"JPEGImages/{IDS[0]}.jpg").write_bytes(b"")
     with pytest.raises(ImageError, match="000001.jpg"):
         run(voc, voc.parent / "a", "--split", "test", "--server", path)
+
+
+def test_the_server_gets_no_images_whose_masks_are_known(voc):
+    path = voc.parent / "results.tar"
+    with pytest.raises(UserError, match="--split val: 2007_000001 has a true mask in .*; pack .* with --split test"):
+        run(voc, voc.parent / "a", "--server", path)
+    assert not path.exists()
 
 
 # --- wrong input -----------------------------------------------------------------------------------------------

@@ -15,7 +15,9 @@ import voc_data
 from caffe.proto import caffe_pb2
 from google.protobuf import text_format
 from sample_voc import make_sample
+from tiny_voc import make_voc
 from training_runs import (
+    DEMO_CLASSES,
     SETTINGS,
     assert_same,
     children,
@@ -373,3 +375,27 @@ def test_a_full_disk_is_told_before_caffe_starts(here, monkeypatch):
     usage = type(shutil.disk_usage("."))
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9 - 10**6, 10**6))
     assert "MB do not fit into the 1 MB free" in refused(DEMO, "--set", "snapshot=10")
+
+
+def test_vgg_is_not_trained_from_nothing(here):
+    assert "give --weights data/vgg16_8s.caffemodel" in refused("solvers/ccnn_tags.prototxt")
+
+
+def test_voc_without_sbd_trains_on_its_own_list(start, finish):
+    """The net wants train_aug; --split takes another list."""
+    folder = start.folder.parent
+    (folder / "data").unlink()
+    make_voc(folder / "data/demo", size=(33, 25), classes=DEMO_CLASSES)
+    (folder / "data/demo/classes.txt").write_text("\n".join(DEMO_CLASSES))
+    (folder / "data/demo/ImageSets/Segmentation/train_aug.txt").unlink()
+    (folder / "data/demo/ImageSets/Segmentation/train.txt").write_text("2007_000001\n")
+    net = (ROOT / "prototxt/demo_tags.prototxt").read_text()
+    assert '"split": "train"' in net
+    (folder / "aug.prototxt").write_text(net.replace('"split": "train"', '"split": "train_aug"'))
+
+    status, _, error = finish("v", "net=aug.prototxt", "max_iter=2")
+    assert status == 2 and "train on VOC alone with tools/train.py --split train" in error.splitlines()[-1]
+    status, out, error = finish("v", "net=aug.prototxt", "max_iter=2", more=["--split", "train"])
+    assert (status, out) == (0, "snapshots/v_iter_2.caffemodel\n"), error
+    assert finish("w", "max_iter=2")[0] == 0                    # whose net has that list
+    assert_same(weights_of(start, "v", 2), weights_of(start, "w", 2))

@@ -64,9 +64,10 @@ def start(tiny, tmp_path, python_bin, caffe_bin):
     (tmp_path / "data").symlink_to(tiny / "data")
     started = []
 
-    def start(*arguments, solver="demo_tags", **options):
-        run = subprocess.Popen(command(*arguments, solver=solver), cwd=tmp_path, env=environment(python_bin, caffe_bin),
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+    def start(*arguments, solver="demo_tags", more=(), **options):
+        run = subprocess.Popen([*command(*arguments, solver=solver), *more], cwd=tmp_path,
+                               env=environment(python_bin, caffe_bin), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               text=True, **options)
         started.append(run)
         return run
     start.folder = tmp_path / "snapshots"

@@ -7,18 +7,22 @@
         data/vgg16_conv.caffemodel models/head_size.ccnn       # join trunk and head into one .caffemodel
 
 Each layer of the net is taken from the first source that has one of its name. A layer that no source fits
-is left out of the file, and Caffe fills it at random when training starts.
+is left out of the file, and Caffe fills it at random when training starts. What a source's own .json tells, input size
+and classes, is written beside the new file, where tools/infer.py looks for it.
 """
+import json
 from pathlib import Path
 
 import _activate  # noqa: F401
 
 from ccnn import command
 from ccnn.errors import UserError
+from ccnn.files import whole_file
 from ccnn.images import MEAN_BGR
 from ccnn.model import read_model
 from ccnn.net import load_caffe
 from ccnn.paths import DATA, ROOT
+from ccnn.predict import read_about
 from ccnn.vgg16 import read_source, trunk_weights
 from ccnn.weights import convolutions, fill, read_caffemodel, write_caffemodel
 
@@ -36,9 +40,32 @@ def main(argv=None):
         raise UserError(f"no layer of {args.net} is in {' or '.join(map(str, paths))}: nothing written")
     if random and len(paths) > 1:
         raise UserError(f"a joined net must be whole, but nothing fits {', '.join(random)} of {args.net}; not written")
+    about = told_by(paths)
     write_caffemodel(args.out, filled)
     rest = f"; Caffe fills {', '.join(random)} at random" if random else ""
     print(f"{args.out}: {len(filled)} of {len(wanted)} layers{rest}")
+    write_about(args.out.with_suffix(".json"), about)
+
+
+def told_by(sources):
+    """What the .json files of the sources tell of size and classes; {} where they tell nothing."""
+    told = {}
+    for path in (source.with_suffix(".json") for source in sources):
+        about = read_about(path, path) if path.exists() else {}
+        told.update({path: {key: about[key] for key in ("size", "classes") if key in about}} if about else {})
+    if any(about != next(iter(told.values())) for about in told.values()):
+        raise UserError(f"{' and '.join(map(str, told))} differ in size or classes; remove the one that does not count")
+    return next(iter(told.values()), {})
+
+
+def write_about(path, about):
+    """Tell tools/infer.py what it cannot see in the weights."""
+    if about:
+        with whole_file(path) as part:
+            part.write_text(json.dumps(about, indent=1) + "\n")
+        print(f"{path}: {', '.join(about)} of the source, for tools/infer.py")
+    elif path.exists():
+        print(f"{path}: stays as it was; remove it if it is not about these weights")
 
 
 def read_weights(path, mean):

@@ -40,6 +40,7 @@ def main(argv=None):
     args = parse_args(argv)
     names = read_split(args.voc, args.split)
     if args.server:
+        check_test_images(args.voc, names, args.split)
         warn_if_there(args.server)
         pack(args.server, *args.runs[0].folders.values(), args.voc, names, len(args.labels))
         print(f"{args.server}: {plural(len(names), 'mask')} of {args.split} for comp6, ready for the server")
@@ -58,6 +59,14 @@ def main(argv=None):
         from ccnn.figures import draw_confusions, save_figure
         warn_if_there(args.confusion)
         save_figure(draw_confusions([score for score in scores if score.confusion], args.labels), args.confusion, 120)
+
+
+def check_test_images(voc, names, split):
+    """UserError for images of train and val: the server scores those of the test set, whose masks nobody else has."""
+    known = [name for name in names if (voc / f"SegmentationClass/{name}.png").exists()]
+    if known:
+        raise UserError(f"--split {split}: {known[0]} has a true mask in {voc / 'SegmentationClass'}, so it is not of "
+                        "VOC's test set; pack the masks of its images with --split test")
 
 
 def parse_args(argv):
