@@ -1,13 +1,18 @@
 """A folder of images with their masks, boxes or tags: which files there are, and what they say."""
 import os
+from functools import cached_property
 
 from ccnn.annotations import read_boxes
-from ccnn.errors import UserError
-from ccnn.images import SUFFIXES, read_mask
+from ccnn.errors import UserError, nearest
+from ccnn.images import read_mask
 from ccnn.labels import VOC_CLASSES, read_classes
-from ccnn.lists import find_list, inside, read_list
+from ccnn.lists import SUFFIX, SUFFIXES, find_list, inside, read_list
+from ccnn.mistakes import SHOWN, Mistakes
+from ccnn.photo_names import Photographs
+from ccnn.priors import read_priors
+from ccnn.scribbles import Scribbles
 from ccnn.shown import Facts
-from ccnn.tags import read_tags
+from ccnn.tags import read_tags, tag_places
 from ccnn.text import and_more
 
 GET_VOC = "tools/get_voc.py fetches VOC 2012"
@@ -21,13 +26,15 @@ class DataSet:
     classes   the names of the labels
     csv       {id: (present, large)} if tags_from is a table, else None
     labelled  the ids whose mask supervises pixels
+    scribbles ccnn.scribbles.Scribbles, for images without such a mask, or None
     """
 
-    def __init__(self, root, split=None, classes=None, images=None, masks=None, tags_from="masks", supervised=None):
+    def __init__(self, root, split=None, classes=None, images=None, masks=None, tags_from="masks", supervised=None,
+                 scribbles=None, unlisted="stop"):
         if not os.path.isdir(root):
             raise UserError(f"{root}: no such folder; {GET_VOC} into data/VOCdevkit/VOC2012, or name a folder "
                             'of your own as "root" in the net\'s param_str')
-        self.root, self.tags_from = root, tags_from
+        self.root, self.tags_from, self.unlisted = root, tags_from, unlisted
         self.classes = read_classes(classes) if classes else VOC_CLASSES
         self.images = self.folder(images, "JPEGImages", "")
         self.masks = self.folder(masks, "SegmentationClassAug", "SegmentationClass")
@@ -35,6 +42,9 @@ class DataSet:
         self.own_list = split is not None
         self.source, self.ids = self.find_ids(split)
         self.labelled = self.find_labelled(supervised)
+        self.scribbles = self.find_scribbles(scribbles) if scribbles else None
+        if self.scribbles:              # then the masks need not be there
+            self.labelled = {id for id in self.labelled if os.path.isfile(self.mask_file(id))}
 
     # Files
 
@@ -46,7 +56,7 @@ class DataSet:
     def folder(self, name, *usual):
         """The folder `name` in root, which must be there; without a name the first of the usual ones that is there."""
         for choice in [name] if name else usual:
-            path = os.path.join(self.root, choice)
+            path = os.path.join(self.root, choice) if choice else self.root
             if os.path.isdir(path):
                 return path
         if name:
@@ -62,7 +72,7 @@ class DataSet:
             source, ids = self.path(self.tags_from), list(self.csv)
         else:
             source = self.folder("Annotations")
-            ids = sorted(name[:-4] for name in os.listdir(source) if name.endswith(".xml"))
+            ids = sorted(name[:-4] for name in os.listdir(source) if name.endswith(".xml") and name[0] != ".")
         if not ids:
             raise UserError(f"{source}: lists no images")
         missing = [id for id in ids if self.csv is not None and id not in self.csv]
@@ -80,16 +90,63 @@ class DataSet:
             raise UserError(f"{supervised}: lists {min(strange)!r}, which is not an image of {self.source}")
         return labelled
 
+    def find_scribbles(self, name):
+        """The scribbles in a folder, or those that a constraints.toml names."""
+        path = self.path(name)
+        if os.path.isdir(path):
+            return Scribbles(path, self.classes)
+        if not os.path.exists(path):
+            raise UserError(f"{path}: no such folder of scribbles, and no such constraints.toml")
+        scribbles = read_priors(path, self.classes).scribbles
+        if scribbles is None:
+            raise UserError(f"{path}: has no [scribbles]; name their folder instead, or leave the setting out")
+        return scribbles
+
+    @cached_property
+    def photographs(self):
+        """All photographs in the folder of images, to be found by names that are not exact."""
+        return Photographs(self.images)
+
     def image_file(self, id):
         """The image of an id. It must lie in root, or in the folder of images if that is a link."""
-        for suffix in SUFFIXES:
-            path = os.path.join(self.images, id + suffix)
-            if os.path.isfile(path):
-                if not inside(path, self.images) and not inside(path, self.root):
-                    raise UserError(f"{path}: is a link out of the data root {self.root}; copy the file there")
-                return path
-        remedy = f"one image id per line ({GET_VOC})" if self.own_list else "mend the name there, or remove it"
-        raise UserError(f"{os.path.join(self.images, id)}.jpg: no such image; {self.source} lists {id!r}; {remedy}")
+        found = [path for suffix in SUFFIXES for end in (suffix, suffix.upper())
+                 if os.path.isfile(path := os.path.join(self.images, id + end))]
+        if found[1:]:
+            raise UserError(f"may be {found[0]} or {found[1]}; rename one of them")
+        if not found:
+            name = self.photographs.at(id)          # a.Jpg; ä as one character or as two
+            if name is None:
+                remedy = f"one image id per line ({GET_VOC})" if self.own_list else "mend the name, or remove it"
+                raise UserError(f"there is no such photograph in {self.images}; {remedy}")
+            found = [os.path.join(self.images, name)]
+        if not inside(found[0], self.images) and not inside(found[0], self.root):
+            raise UserError(f"{found[0]} is a link out of the data root {self.root}; copy the file there")
+        return found[0]
+
+    def image_files(self):
+        """[the image of every id]; what is wrong with any of them is reported at once."""
+        files, wrong = {}, []
+        for id in self.ids:
+            try:
+                file = self.image_file(id)
+                other = files.setdefault(file, id)
+                if other != id:
+                    raise UserError(f"is the photograph of {other!r}, too; remove one of them")
+            except UserError as error:
+                wrong.append((id, str(error)))
+        if wrong:
+            raise Mistakes(self.source, self.explained(wrong))
+        return list(files)
+
+    def explained(self, wrong):
+        """[(place, what is wrong)] from [(id, what is wrong)]: for a table with its lines, and with similar names."""
+        if self.own_list or self.csv is None:
+            return [(repr(id), text) for id, text in wrong]
+        places = tag_places(self.source, self.classes)
+        known = [SUFFIX.sub("", path) for path in self.photographs.paths]
+        similar = [nearest(id, known) for id, _ in wrong[:SHOWN]] + [None] * len(wrong[SHOWN:])     # it takes time
+        return [(f"{places[id]}, {id!r}", text + (f"; did you mean {near!r}?" if near else ""))
+                for (id, text), near in zip(wrong, similar)]
 
     def mask_file(self, id):
         return os.path.join(self.masks, f"{id}.png")
@@ -115,13 +172,17 @@ class DataSet:
 
     def read(self, id, needs):
         """The facts about an image that are needed."""
-        mask, boxes, shapes = None, None, {}
+        mask, scribble, boxes, shapes = None, None, None, {}
         if self.needs_mask(id, needs):
             file = self.mask_file(id)
             mask = read_mask(file, len(self.classes))
             shapes[file] = mask.shape
+        if self.scribbles and "mask" in needs and id not in self.labelled:
+            scribble = self.scribbles.read(id)
+            if scribble is not None:
+                shapes[self.scribbles.file(id)] = scribble.shape
         if self.needs_boxes(needs):
             file = self.box_file(id)
-            shapes[file], boxes = read_boxes(file, self.classes)
+            shapes[file], boxes = read_boxes(file, self.classes, self.unlisted)
         row = self.csv[id] if self.csv is not None else None
-        return Facts(len(self.classes), self.tags_from, id in self.labelled, mask, boxes, row, shapes)
+        return Facts(len(self.classes), self.tags_from, id in self.labelled, mask, boxes, row, shapes, scribble)

@@ -13,10 +13,24 @@ class ImageError(UserError):
     """An image, a mask or an annotation cannot be used. The text names the file."""
 
 
+LISTED = 30     # known words in a message; more of them help nobody
+
+
+def nearest(word, known):
+    """The known word that is most like a word, in upper or lower case; None if none is."""
+    same_case = {name.casefold(): name for name in reversed(list(known))}
+    near = difflib.get_close_matches(str(word), known, 1) or \
+        [same_case[name] for name in difflib.get_close_matches(str(word).casefold(), same_case, 1)]
+    return near[0] if near else None
+
+
 def suggest(word, known):
     """The remedy for a word that is not known: the nearest known word, or else all of them."""
-    near = difflib.get_close_matches(str(word), known, 1)
-    return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known) or 'none'}"
+    near, known = nearest(word, known), list(known)
+    if near is not None:
+        return f"did you mean {near!r}?"
+    more = f" and {len(known) - LISTED} more" if known[LISTED:] else ""
+    return f"known: {', '.join(known[:LISTED]) or 'none'}{more}"
 
 
 def reason(error):

@@ -19,7 +19,8 @@ from PIL import Image
 
 from ccnn.errors import ImageError, UserError
 from ccnn.files import digest, remove_parts, whole_file
-from ccnn.images import SUFFIXES, fit, read_image, shrink, to_blob
+from ccnn.images import fit, read_image, shrink, to_blob
+from ccnn.lists import SUFFIX, SUFFIXES
 from ccnn.progress import Progress
 from ccnn.samples import Samples, own_folder
 from ccnn.text import duration
@@ -46,9 +47,9 @@ def find_images(root: str, splits: Optional[Sequence[str]]) -> dict[str, str]:
 
 
 def all_images(folder: str) -> dict[str, str]:
-    names = sorted(name for name in os.listdir(folder) if name.endswith(SUFFIXES) and not name.startswith("._"))
+    names = sorted(name for name in os.listdir(folder) if SUFFIX.search(name) and not name.startswith("._"))
     if not names:
-        raise UserError(f"{folder}: holds no image ({', '.join(SUFFIXES[:3])}) and no ImageSets/Segmentation")
+        raise UserError(f"{folder}: holds no image ({', '.join(SUFFIXES)}) and no ImageSets/Segmentation")
     return {name[:name.rindex(".")]: os.path.join(folder, name) for name in names}
 
 

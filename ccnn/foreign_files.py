@@ -3,6 +3,7 @@
 Their size is bounded. An XML file with a DOCTYPE is refused, because entities can grow without bound. A wrong shape
 ends in one line that names the file, the place and the value.
 """
+import codecs
 import json
 import math
 import os
@@ -16,7 +17,8 @@ LIMIT = 1 << 29         # bytes; the largest list of COCO has 470 MB
 PROLOG = 1 << 14        # bytes before the first element of an XML file
 
 
-def read_bytes(path):
+def read_bytes(path, what="it"):
+    """The content of a file. what : completes "cannot read ..." """
     try:
         size = os.path.getsize(path)
         if size > LIMIT:
@@ -24,7 +26,26 @@ def read_bytes(path):
         with open(path, "rb") as file:
             return file.read(LIMIT)
     except OSError as error:
-        raise UserError(f"{path}: cannot read it: {reason(error)}") from None
+        raise UserError(f"{path}: cannot read {what}: {reason(error)}") from None
+
+
+def decode(path, what="it"):
+    """(text, name of its encoding): UTF-8, UTF-16 with its mark, or else Windows' cp1252."""
+    data = read_bytes(path, what)
+    if data.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
+        raise UserError(f"{path}: is an archive or an Excel workbook; unpack it, or save the sheet as CSV UTF-8")
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        encodings = ["utf-16"]
+    else:
+        encodings = ["utf-8-sig", "cp1252"]
+    for encoding in encodings:
+        try:
+            text = data.decode(encoding)
+        except UnicodeDecodeError:
+            continue
+        if "\0" not in text:
+            return text, encoding
+    raise UserError(f"{path}: is not text in UTF-8, UTF-16 or cp1252; save it as UTF-8")
 
 
 def parse_xml(path):

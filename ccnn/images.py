@@ -9,12 +9,13 @@ from ccnn.labels import LABELS, VOID
 
 MEAN_BGR = (104.00698793, 116.66876762, 122.67891434)   # the mean of ImageNet, published with VGG-16
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".JPG", ".JPEG", ".PNG")
 
+def read_image(path, least_side=0):
+    """H x W x 3 uint8 RGB, upright. Gray, CMYK, palette and 16-bit files are converted.
 
-def read_image(path):
-    """H x W x 3 uint8 RGB, upright. Gray, CMYK, palette and 16-bit files are converted."""
-    image = _open(path)
+    least_side : a JPEG may be reduced while it is read, which is faster, to sides of at least this; 0: as it is
+    """
+    image = open_image(path, least_side)
     if image.mode == "F":
         raise ImageError(f"{path}: holds floating-point pixels of unknown range; save it with 8 bits per channel")
     if image.mode.startswith("I"):      # 16 bits: Pillow's own conversion clips at 255, it does not scale
@@ -24,7 +25,7 @@ def read_image(path):
 
 def read_mask(path, labels=LABELS):
     """H x W uint8, the label id of every pixel, 255 where it is void. Palette and gray PNGs hold the ids themselves."""
-    image = _open(path)
+    image = open_image(path)
     mask = np.asarray(image)
     if mask.ndim != 2 or mask.dtype.kind not in "bui":
         raise ImageError(f"{path}: is a picture of mode {image.mode}; a mask holds one label id per pixel "
@@ -36,13 +37,16 @@ def read_mask(path, labels=LABELS):
     return mask.astype(np.uint8)
 
 
-def _open(path):
+def open_image(path, least_side=0):
+    """A picture of Pillow's, loaded and upright. least_side : as for read_image"""
     if not os.path.isfile(path):
         raise ImageError(f"{path}: no such file")
     if not os.path.getsize(path):
         raise ImageError(f"{path}: is empty (0 bytes)")
     try:
         with Image.open(path) as image:
+            if least_side:
+                image.draft(None, (least_side, least_side))
             image.load()
             ImageOps.exif_transpose(image, in_place=True)
             return image

@@ -18,11 +18,11 @@ from collections import Counter
 
 from ccnn.errors import UserError
 from ccnn.files import digest
-from ccnn.foreign_files import fractions, get, items, number, numbers, parse_json, parse_xml, read_bytes
+from ccnn.foreign_files import decode, fractions, get, items, number, numbers, parse_json, parse_xml, read_bytes
 from ccnn.label_studio import read_label_studio, read_label_studio_min
 from ccnn.labels import BACKGROUND, VOC_CLASSES
 from ccnn.photo_names import list_photographs
-from ccnn.tag_table import Labels, decode, merged, plain, read_table
+from ccnn.tag_table import Labels, merged, plain, read_table
 
 LARGE_AREA = 0.1        # a class with more of the photograph is large (paper, section 5)
 

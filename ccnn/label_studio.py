@@ -3,7 +3,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from ccnn.errors import UserError
 from ccnn.foreign_files import fractions, get, items, number, short
-from ccnn.tag_table import SUFFIX
+from ccnn.lists import SUFFIX
 
 STUDIO_KEYS = {"id", "annotator", "annotation_id", "created_at", "updated_at", "lead_time", "agreement"}
 

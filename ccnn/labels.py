@@ -1,7 +1,8 @@
 """Labels: their names, their numbers, their colours."""
 import numpy as np
 
-from ccnn.errors import UserError, reason, suggest
+from ccnn.errors import UserError, suggest
+from ccnn.foreign_files import decode
 
 BACKGROUND = 0
 
@@ -38,11 +39,7 @@ def indexed(labels):
 
 def read_classes(path):
     """The names of the labels, from a file with one name per line. `background` is label 0; it need not be listed."""
-    try:
-        with open(path, encoding="utf-8-sig") as file:
-            names = [line.strip() for line in file if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot read the class list: {reason(error)}") from None
+    names = [line.strip() for line in decode(path, "the class list")[0].splitlines() if line.strip()]
     names = [name for name in names if name != VOC_CLASSES[BACKGROUND]]
     twice = {name for name in names if names.count(name) > 1}
     if twice:
@@ -53,5 +50,5 @@ def read_classes(path):
 
 
 def not_a_class(name, classes):
-    """The message about a name that is no class."""
-    return f"{name!r} is not a class; {suggest(name, classes[BACKGROUND + 1:])}"
+    """The message about a name that is no class; the background is none that one may write."""
+    return f"{name!r} is not a class; {suggest(name, [known for known in classes if known != VOC_CLASSES[BACKGROUND]])}"

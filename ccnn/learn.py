@@ -23,9 +23,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-import numpy as np
-
-from ccnn.constraints import Constraints
+from ccnn.checks import check_rules
 from ccnn.errors import UserError
 from ccnn.features import check_index, compute, plan_features
 from ccnn.files import digest, whole_file
@@ -84,7 +82,7 @@ class Lesson:
         self.folder, self.recipe, self.seed, self.anew = folder, recipe, seed, anew
         self.given_steps = steps
         self.steps = steps or max(recipe.steps, round(recipe.epochs * len(folder.photographs) / 4))
-        self.notes = self.check_priors()
+        self.notes = check_rules(folder, self.supervision, self.numbers)
         self.trunk = trunk_weights()
         # the net is the same wherever the folder lies
         train, deploy = self.nets(Path())
@@ -192,7 +190,7 @@ class Lesson:
         folder = self.folder
         name = {"classes": str(root / "classes.txt"), "priors": str(root / "constraints.toml")}
         mirror = self.recipe.mirror and not (folder.priors and folder.priors.handed)
-        data = {"root": str(root), "classes": name["classes"], "tags_from": folder.settings["tags_from"],
+        data = {**folder.settings, "root": str(root), "classes": name["classes"],
                 "features": str(root / self.work.name / "features"), "seed": self.seed, "mirror": mirror and shuffle,
                 **({} if shuffle else {"shuffle": False}), **({"split": str(split)} if split else {})}
         return own_nets(folder.system, data, len(folder.classes), **self.recipe.bounds.get(folder.system, {}),
@@ -227,24 +225,6 @@ class Lesson:
     @property
     def supervision(self):
         return SUPERVISION[SYSTEMS[self.folder.system].settings["supervision"]]
-
-    def check_priors(self) -> list:
-        """Rules that contradict each other are a UserError; what gives way to them is returned in words."""
-        priors, photographs = self.folder.priors, self.folder.photographs
-        if not priors:
-            return []
-        if priors.scribbles:
-            priors.scribbles.check({id: known.present for id, known in photographs.items()})
-        return priors.check({id: self.tag_constraints(known) for id, known in photographs.items()})
-
-    def tag_constraints(self, known) -> Constraints:
-        """What tags and sizes say of a photograph; of boxes, which classes are there."""
-        present = known.present.copy()
-        present[0] = True
-        if self.folder.system == "boxes":
-            return Constraints(np.zeros((0, present.size)), [], [], present)
-        given = [present, known.large][:len(self.supervision.blobs)]
-        return self.supervision.function(*given, **self.numbers)
 
     # The work
 

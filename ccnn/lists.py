@@ -1,7 +1,7 @@
 """Lists of images: one reader for every list, and the rules for an image id.
 
 An image id is the path of an image below the folder of images, without its suffix: `2007_000032`, `my cats/a cat`.
-A list is a text file with one id per line. Blanks around an id and empty lines do not count, a suffix (.jpg, .png) is
+A list is a text file with one id per line. Blanks around an id and empty lines do not count, a suffix (.jpg, .PNG) is
 dropped, and an id may hold spaces. A list names every image once.
 
 VOC's lists in ImageSets/Main with a second column (1: the class is there, -1: it is not, 0: hard to tell) are refused.
@@ -11,7 +11,10 @@ import os
 import re
 
 from ccnn.errors import UserError, reason
-from ccnn.images import SUFFIXES
+
+SUFFIXES = (".jpg", ".jpeg", ".png")
+
+SUFFIX = re.compile(f"({'|'.join(map(re.escape, SUFFIXES))})$", re.IGNORECASE)
 
 SEGMENTATION = "ImageSets/Segmentation"
 
@@ -60,12 +63,16 @@ def find_list(root, split):
                     "tools/get_voc.py fetches VOC 2012 with train, val and train_aug")
 
 
-def image_id(name, where):
-    """The name of an image without its suffix. It cannot leave the folder in which it is looked up."""
+def image_id(name, where=""):
+    """The name of an image without its suffix. It cannot leave the folder in which it is looked up.
+
+    where : opens the error message
+    """
+    where = f"{where}: " if where else ""
     if os.path.isabs(name) or ".." in name.split("/") or "\0" in name:
-        raise UserError(f"{where}: {name!r} is not an image id, because it leaves the folder of images; "
+        raise UserError(f"{where}{name!r} is not an image id, because it leaves the folder of images; "
                         "give a path below that folder")
-    return name[:name.rindex(".")] if name.endswith(SUFFIXES) else name
+    return SUFFIX.sub("", name)
 
 
 def inside(path, folder):

@@ -164,17 +164,22 @@ def input_layer(blob, *shape):
 def data_layer(system, data):
     """An image, or its features, and as much of its supervision as the system may see."""
     kind, first = ("FeatureDataLayer", "features") if "features" in data else ("VOCDataLayer", "data")
-    tops = [first, *SYSTEMS[system].blobs]
+    tops = [first, *supervision_blobs(system, "scribbles" in data)]
     particular = {key for other in SYSTEMS.values() for key in other.data}.difference(SYSTEMS[system].data)
     settings = {key: value for key, value in data.items() if key not in particular}
     settings.update(tops=tops, mirror=data.get("mirror", True), seed=data.get("seed", 1))
     return python_layer("data", "voc_data", kind, [], tops, settings)
 
 
-def loss_layer(system, **changes):
+def supervision_blobs(system, scribbles):
+    """What the system knows of an image, as blobs; with scribbles, the labels of some pixels too."""
+    return tuple(dict.fromkeys([*SYSTEMS[system].blobs, *(["labels"] if scribbles else [])]))
+
+
+def loss_layer(system, scribbles=False, **changes):
     """The loss per pixel, from the scores `fc8`. `changes` replace or add to the system's settings."""
     kind, settings = SYSTEMS[system].loss, {**SYSTEMS[system].settings, **changes}
-    bottoms = ["fc8", *SYSTEMS[system].blobs]
+    bottoms = ["fc8", *supervision_blobs(system, scribbles)]
     if kind == "SoftmaxWithLoss":
         return layer("loss", kind, bottoms, ["loss"], "loss_param { ignore_label: 255 }")
     if kind == CCNN:       # `solver`, for the log: violation before, gap, iterations, seconds
@@ -310,9 +315,10 @@ def titled(name, text, writer="prototxt/make_nets.py"):
 def own_nets(system, data, labels, **changes):
     """(training net, deploy net) of the frozen-trunk recipe for a folder of one's own.
 
-    data    : settings of the data layer: root, classes, tags_from, features
+    data    : settings of the data layer: root, classes, tags_from, features, perhaps scribbles
     changes : settings of the loss layer in place of the system's
     """
+    changes["scribbles"] = "scribbles" in data
     texts = {"own_train": data_layer(system, data) + trained_head(system, labels, **changes),
              "own_deploy": trunk() + head(labels)}
     return tuple(titled(name, text, "tools/learn.py") for name, text in texts.items())

@@ -16,16 +16,14 @@ from typing import NamedTuple, Optional
 import numpy as np
 
 from ccnn.dataset import DataSet
-from ccnn.errors import UserError, suggest
+from ccnn.errors import UserError
 from ccnn.files import digest
 from ccnn.labels import BACKGROUND
-from ccnn.mistakes import Mistakes
 from ccnn.model import check_classes
 from ccnn.photo_names import image_folder, list_photographs
 from ccnn.priors import read_priors
 from ccnn.rules import Priors
 from ccnn.samples import own_folder
-from ccnn.tag_table import SUFFIX
 
 WORK = ".ccnn"              # the tools' own files, in the folder of the photographs
 
@@ -98,7 +96,8 @@ def read_folder(root: str) -> OwnFolder:
         check_classes(data.classes)
     except ValueError as error:
         raise UserError(f"{settings['classes']}: {error}") from None
-    photographs = {id: known(data, id, file) for id, file in find_files(data).items()}
+    photographs = {id: known(data, id, file) for id, file in zip(data.ids, data.image_files())}
+    listed = {known.name for known in photographs.values()}
     if data.csv is None:
         system = "boxes"
     else:
@@ -108,24 +107,7 @@ def read_folder(root: str) -> OwnFolder:
         Path(root), settings, tuple(data.classes), photographs, system,
         read_priors(str(priors), data.classes) if priors.is_file() else None,
         [] if system == "boxes" else [path for path in list_photographs(image_folder(root))
-                                      if "/" not in path and SUFFIX.sub("", path) not in photographs])
-
-
-def find_files(data: DataSet) -> dict:
-    """{id: file} of the photographs; all that are missing are named at once."""
-    files, lost = {}, []
-    there = [SUFFIX.sub("", path) for path in list_photographs(data.images)]
-    for id in data.ids:
-        try:
-            files[id] = data.image_file(id)
-        except UserError as error:
-            if "no such image" not in str(error):
-                raise
-            lost.append((id, f"there is no such photograph; {suggest(id, there)}" if len(there) < 1000 else
-                         "there is no such photograph"))
-    if lost:
-        raise Mistakes(data.source, lost)
-    return files
+                                      if "/" not in path and path not in listed])
 
 
 def known(data: DataSet, id: str, file: str) -> Known:

@@ -3,7 +3,8 @@ import os
 import re
 
 from ccnn.errors import UserError
-from ccnn.tag_table import SUFFIX, plain
+from ccnn.lists import SUFFIX
+from ccnn.tag_table import plain
 
 UPLOAD = re.compile(r"^[0-9a-f]{8}-")       # Label Studio puts this before the name of a file that it is given
 
@@ -35,25 +36,37 @@ class Photographs:
 
     def __init__(self, folder):
         self.folder, self.paths = folder, list_photographs(folder)
-        self.by_key = {}
+        self.by_path, self.by_name = {}, {}
         for path in self.paths:
-            for key in {key for name in (path, path.rpartition("/")[2]) for key in _keys(name)}:
-                self.by_key.setdefault(key, []).append(path)
+            for table, name in ((self.by_path, path), (self.by_name, path.rpartition("/")[2])):
+                for key in dict.fromkeys(_keys(name)):
+                    table.setdefault(key, []).append(path)
+
+    def at(self, name):
+        """The path of the photograph at the place that a name says; None if there is none."""
+        if name in self.by_path.get(_keys(name)[0], ()):
+            return name
+        return _nearest(self.by_path, name.replace("\\", "/"))
 
     def find(self, name):
-        """The path of the photograph that a name means; None if there is none."""
-        if name in self.by_key.get(_keys(name)[0], ()):
-            return name
-        name = name.replace("\\", "/")
-        base = name.rpartition("/")[2]
-        for key in (*_keys(name), *_keys(base), *_keys(UPLOAD.sub("", base))):
-            paths = self.by_key.get(key)
-            if paths:
-                depth = min(path.count("/") for path in paths)
-                nearest = [path for path in paths if path.count("/") == depth]
-                if nearest[1:]:
-                    raise UserError(f"{name!r} may be {nearest[0]!r} or {nearest[1]!r}; write one of these")
-                return nearest[0]
+        """The same, but a photograph of that name in any folder will do."""
+        base = name.replace("\\", "/").rpartition("/")[2]
+        return self.at(name) or _nearest(self.by_name, base) or _nearest(self.by_name, UPLOAD.sub("", base))
+
+
+def _nearest(table, name):
+    """The path in the fewest folders of those that a table has for a name; None if it has none."""
+    paths = next((table[key] for key in _keys(name) if key in table), ())
+    depth = min((path.count("/") for path in paths), default=0)
+    nearest = [path for path in paths if path.count("/") == depth]
+    if nearest[1:]:
+        raise UserError(f"{name!r} may be {nearest[0]!r} or {nearest[1]!r}; write one of these")
+    return nearest[0] if nearest else None
+
+
+def same_name(name):
+    """What the names of a photograph have in common, however people write them."""
+    return _keys(name)[1]
 
 
 def _keys(name):

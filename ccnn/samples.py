@@ -12,7 +12,9 @@ from ccnn.dataset import DataSet
 from ccnn.errors import ImageError, UserError, suggest
 from ccnn.grid import Axis
 from ccnn.images import fit, read_image, shrink
+from ccnn.labels import read_classes
 from ccnn.lists import inside
+from ccnn.priors import read_priors
 from ccnn.settings import (
     COUNT,
     FOLDER,
@@ -46,6 +48,11 @@ FILES = {       # what DataSet takes
                          '"masks" (as the paper does), "annotations" (VOC\'s XML), or a CSV file; see ccnn.tags'),
     "supervised": Setting(optional(NUMBER_OR_LIST), None, "K: only the first K images of the list keep their mask in "
                                                           "`labels`; or a list of those that do; null: all do"),
+    "scribbles": Setting(optional(TEXT), None, "for images without a mask: the folder of PNGs that mark some pixels, "
+                                               "with label ids and 255 where unknown, from root or from the working "
+                                               "directory; or a constraints.toml that names it, see ccnn.priors"),
+    "unlisted": Setting(one_of("stop", "skip"), "stop", '"stop" at an object in Annotations whose class is not among '
+                                                        'the classes, or "skip" it: its pixels are background'),
 }
 
 VIEW = {        # what of an image is shown, and in which order images come
@@ -83,7 +90,7 @@ class Samples:
         self.data = DataSet(**{name: s[name] for name in FILES})
         self.ids, self.classes, self.csv = self.data.ids, self.data.classes, self.data.csv
         self.size = self.input_size()
-        self.files = [self.input_file(id) for id in self.ids]
+        self.files = self.input_files()
         self.data.check_masks(self.needs)
         self.cached_order = functools.lru_cache(maxsize=2)(self.order)
 
@@ -110,9 +117,9 @@ class Samples:
         """The long side to which images are reduced; 0: as they are."""
         return self.settings["size"]
 
-    def input_file(self, id):
-        """The file of the net's input for an image."""
-        return self.data.image_file(id)
+    def input_files(self):
+        """The files of the net's input, one per image."""
+        return self.data.image_files()
 
     # Which image a sample shows
 
@@ -198,6 +205,9 @@ class FeatureSamples(Samples):
             raise UserError(f"{index}: is missing or damaged; tools/cache_features.py makes the folder that "
                             '"features" in param_str names') from None
 
+    def input_files(self):
+        return [self.input_file(id) for id in self.ids]
+
     def input_file(self, id):
         path = os.path.join(self.features, f"{id}.npy")
         if not os.path.isfile(path) or not inside(path, self.features):
@@ -234,11 +244,17 @@ class FeatureSamples(Samples):
         return features
 
 
+RULES, SCRIBBLES = "constraints.toml", "scribbles"         # in a folder of one's own
+
 LAYERS = {"VOCDataLayer": Samples, "FeatureDataLayer": FeatureSamples}      # by the name of the data layer
 
 
 def own_folder(root):
-    """The settings for a folder of one's own: images, classes.txt, and tags.csv or VOC's Annotations."""
+    """The settings for a folder of one's own: images, classes.txt, and tags.csv or VOC's Annotations.
+
+    Scribbles are used if constraints.toml names them.
+    Annotations may have objects of classes that classes.txt does not list. They are left out; ccnn.checks counts them.
+    """
     classes, table = (os.path.join(root, name) for name in ("classes.txt", "tags.csv"))
     if not os.path.isdir(root):
         raise UserError(f"{root}: no such folder; name the one with your images, classes.txt and tags.csv")
@@ -247,7 +263,10 @@ def own_folder(root):
     boxes = os.path.isdir(os.path.join(root, "Annotations"))
     if not os.path.isfile(table) and not boxes:
         raise UserError(f"{table}: no such file; write a line for every image into it, such as a.jpg,cat;dog")
-    return {"root": root, "classes": classes, "tags_from": "tags.csv" if os.path.isfile(table) else "annotations"}
+    tags = {"tags_from": "tags.csv"} if os.path.isfile(table) else {"tags_from": "annotations", "unlisted": "skip"}
+    rules = os.path.join(root, RULES)
+    scribbled = os.path.isfile(rules) and read_priors(rules, read_classes(classes)).scribbles
+    return {"root": root, "classes": classes, **tags, **({"scribbles": RULES} if scribbled else {})}
 
 
 def one_shape(shapes):

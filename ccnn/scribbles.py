@@ -6,13 +6,15 @@ paint on a copy of the photograph, or on a transparent layer.
 """
 import os
 import re
+from functools import cached_property
 
 import numpy as np
 
-from ccnn.errors import UserError, suggest
-from ccnn.images import read_mask
+from ccnn.errors import ImageError, UserError, suggest
+from ccnn.images import open_image, read_mask
 from ccnn.labels import BACKGROUND, VOID
 from ccnn.mistakes import Mistakes
+from ccnn.photo_names import Photographs, same_name
 
 
 class Scribbles:
@@ -35,8 +37,14 @@ class Scribbles:
                 raise UserError(f"colours: {seen[colour.lower()]} and {name} have the same colour {colour}")
             yield tuple(bytes.fromhex(colour[1:])), self.classes.index(name)
 
+    @cached_property
+    def pictures(self):
+        return Photographs(self.folder)
+
     def file(self, id):
-        return os.path.join(self.folder, f"{id}.png")
+        """The PNG for a photograph, whether or not it is there. Accents and upper case do not matter."""
+        path = self.pictures.at(f"{id}.png")
+        return os.path.join(self.folder, path if path and is_png(path) else f"{id}.png")
 
     def read(self, id):
         """H x W uint8, label ids and 255 where unknown; None if nobody marked the photograph."""
@@ -45,25 +53,28 @@ class Scribbles:
             return None
         if self.colours is None:
             return read_mask(path, len(self.classes))
-        picture = _read_rgba(path)
+        picture = np.asarray(open_image(path).convert("RGBA"))
         mask = np.full(picture.shape[:2], VOID, np.uint8)
         opaque = picture[..., 3] == 255
         for colour, label in self.colours.items():
             mask[opaque & (picture[..., :3] == colour).all(axis=2)] = label
         if (mask == VOID).all():
-            raise UserError(f"{path}: has none of the colours {', '.join('#' + bytes(c).hex() for c in self.colours)}; "
-                            "paint without soft edges, or remove the file")
+            colours = ", ".join("#" + bytes(colour).hex() for colour in self.colours)
+            raise ImageError(f"{path}: has none of the colours {colours}; "
+                             "paint without soft edges, or remove the file")
         return mask
 
     def check(self, photographs):
         """Report all scribbles that cannot be meant so. photographs : {id: present}, present (L,) bool."""
         mistakes = []
-        for name in sorted(os.listdir(self.folder)):
-            id, suffix = os.path.splitext(name)
-            if suffix != ".png" or name.startswith("."):
+        id_of = {same_name(id): id for id in photographs}
+        for name in self.pictures.paths:
+            id = id_of.get(same_name(name))
+            if not is_png(name):
+                mistakes.append((name, "JPEG changes colours; save it as PNG"))
                 continue
-            if id not in photographs:
-                mistakes.append((name, f"there is no photograph {id!r}; {suggest(id, list(photographs))}"))
+            if id is None:
+                mistakes.append((name, f"there is no photograph of that name; {suggest(name[:-4], photographs)}"))
                 continue
             try:
                 labels = np.unique(self.read(id))
@@ -93,10 +104,5 @@ def known_cells(mask, rows, columns):
     return np.where(clear, first, VOID).astype(np.uint8)
 
 
-def _read_rgba(path):
-    from PIL import Image
-    try:
-        with Image.open(path) as image:
-            return np.asarray(image.convert("RGBA"))
-    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
-        raise UserError(f"{path}: cannot be read as an image: {error}") from None
+def is_png(name):
+    return name.casefold().endswith(".png")

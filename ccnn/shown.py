@@ -5,6 +5,7 @@ from typing import NamedTuple, Optional
 import numpy as np
 
 from ccnn.labels import VOID
+from ccnn.scribbles import known_cells
 
 
 class Facts(NamedTuple):
@@ -17,6 +18,7 @@ class Facts(NamedTuple):
     boxes: Optional[list] = None            # [(label, y0, x0, y1, x1)] in pixels of the file
     row: Optional[tuple] = None             # (present, large) from the table
     shapes: Optional[dict] = None           # {file: (height, width) of the image that it was made for}
+    scribble: Optional[np.ndarray] = None   # H x W label ids of some pixels, VOID elsewhere
 
 
 class Shown:
@@ -27,9 +29,9 @@ class Shown:
 
     def __init__(self, facts, y, x, flip, large_share):
         self.facts, self.labels, self.y, self.x, self.large_share = facts, facts.labels, y, x, large_share
-        self.mask, self.boxes = facts.mask, facts.boxes
-        if flip and self.mask is not None:
-            self.mask = self.mask[:, ::-1]
+        self.mask, self.scribble = (array[:, ::-1] if flip and array is not None else array
+                                    for array in (facts.mask, facts.scribble))
+        self.boxes = facts.boxes
         if flip and self.boxes is not None:
             self.boxes = [(label, y0, x.size - x1, y1, x.size - x0) for label, y0, x0, y1, x1 in self.boxes]
         if self.boxes is not None:
@@ -66,7 +68,10 @@ class Shown:
         return cells
 
     def label_cells(self):
-        """h x w, the label at every cell of the score grid."""
+        """h x w, the label at every cell of the score grid; of a scribble, the label that was marked around it."""
         if self.facts.labelled:
             return self.mask[np.ix_(self.y.cells, self.x.cells)]
+        if self.scribble is not None:
+            y, x = self.y, self.x
+            return known_cells(self.scribble[y.low:y.high, x.low:x.high], y.cells - y.low, x.cells - x.low)
         return np.full((len(self.y.cells), len(self.x.cells)), VOID, np.uint8)

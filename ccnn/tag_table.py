@@ -8,18 +8,17 @@ Columns may have any order if the first line names them. Without such a line the
 three, large. The separator is a comma, a semicolon or a tab. Excel's `sep=;` in the first line is obeyed. The text is
 UTF-8, UTF-16 with its mark, or else Windows' cp1252.
 """
-import codecs
 import csv
-import difflib
 import io
 import re
 import unicodedata
 from collections import Counter
 from typing import NamedTuple, Optional
 
-from ccnn.errors import UserError, suggest
-from ccnn.foreign_files import read_bytes
-from ccnn.labels import BACKGROUND, VOC_CLASSES
+from ccnn.errors import UserError, nearest
+from ccnn.foreign_files import decode
+from ccnn.labels import BACKGROUND, VOC_CLASSES, not_a_class
+from ccnn.lists import SUFFIX
 from ccnn.mistakes import Mistakes
 
 # Headings, without blanks and _ and in lower case. Of several columns for the image the first in this order is taken.
@@ -32,7 +31,6 @@ LARGE = ("large",)
 YES = {"1", "1.0", "x", "yes", "y", "true", "wahr", "vrai"}      # Excel translates TRUE
 NO = {"", "0", "0.0", "-", "no", "n", "false", "falsch", "faux"}
 
-SUFFIX = re.compile(r"\.(jpe?g|png)$", re.IGNORECASE)
 FIRST_FIELD = re.compile(r'\s*(?:"(?:[^"]|"")*"|.*?\.(?:jpe?g|png)(?=\s*[,;\t])|[^,;\t]*)\s*([,;\t])', re.IGNORECASE)
 
 
@@ -57,17 +55,16 @@ class Columns(NamedTuple):
 WITHOUT_HEADER = Columns(0, 1, 2, {}, False, 0)
 
 
-def read_table(path, classes=None):
+def read_table(path, classes=None, check_name=str):
     """({image name: Labels}, {what was left out: how often}) of a table. All its mistakes are reported at once.
 
     classes : the names that may occur; None: any. They decide whether "polar bear" is one tag. Without them a blank
     separates tags unless some field of the table has ; , or | in it, or there is one row per tag.
+    check_name : raises UserError for the name of an image that cannot be meant.
     """
     rows = _rows(path)
-    if not rows:
-        raise UserError(f"{path}: lists no image; write one row per photograph, such as a.jpg,cat;dog")
     mistakes, skipped = [], Counter()
-    columns = _columns(rows[0][1])
+    columns = _columns(rows[0][1]) if rows else None
     if columns:
         number, header = rows.pop(0)
         columns = _known_classes(columns, classes, skipped, lambda text: mistakes.append((f"line {number}", text)))
@@ -83,6 +80,7 @@ def read_table(path, classes=None):
     for number, cells in rows:
         try:
             name, labels = reader.read(cells, f"line {number}")
+            check_name(name)
             id = SUFFIX.sub("", name)
             if id in found:
                 name, before = found[id]
@@ -95,6 +93,8 @@ def read_table(path, classes=None):
             mistakes.append((f"line {number}", str(error)))
     if mistakes:
         raise Mistakes(path, mistakes)
+    if not found:
+        raise UserError(f"{path}: lists no image; write one row per photograph, such as a.jpg,cat;dog")
     return dict(found.values()), skipped
 
 
@@ -140,7 +140,7 @@ class _RowReader:
         if broken:
             raise UserError(f"the field {broken.splitlines()[0]!r} goes on in the next line; close its quotation mark")
         width = columns.width or 3
-        name = (cells + [""] * width)[columns.image]
+        name = plain((cells + [""] * width)[columns.image]).replace("\\", "/")
         if not name or any(cells[width:]) or (not columns.width and len(cells) < 2):
             expected = f"an image's name and {width} fields as in the header" if columns.width else \
                        "image,tags or image,tags,large with ; between tags"
@@ -166,7 +166,7 @@ class _RowReader:
         tags = split_tags(cell, self.known)
         for tag in tags:
             if tag not in self.known:
-                raise UserError(f"tag {tag!r} is not a class; {suggest(tag, list(self.known))}")
+                raise UserError(f"tag {not_a_class(tag, self.known)}")
         return tuple(self.known[tag] for tag in tags)
 
     def large(self, cell, tags):
@@ -204,13 +204,15 @@ def _known_classes(columns, classes, skipped, mistake):
         return columns
     known = {plain(name): name for name in classes[BACKGROUND + 1:]}
     for name in columns.classes.values():
-        if name not in known and difflib.get_close_matches(name, known, 1):
-            mistake(f"column {name!r} is not a class; {suggest(name, list(known))}")
+        if name not in known and nearest(name, known):
+            mistake(f"column {not_a_class(name, known)}")
     return columns._replace(classes={k: known[name] for k, name in columns.classes.items() if name in known})
 
 
 def _is_strange_header(rows, classes):
     """Whether the first line has no photograph, while every other line has, and no classes as its tags."""
+    if not rows:
+        return False
     (_, first), *others = rows
     is_row = classes and len(first) > 1 and set(split_tags(first[1], classes)) <= set(classes)
     return others and not is_row and not SUFFIX.search(first[0]) and all(SUFFIX.search(row[0]) for _, row in others)
@@ -220,7 +222,7 @@ def _is_strange_header(rows, classes):
 
 def _rows(path):
     """[(line number, [field])] of the rows that are not empty."""
-    text, _ = decode(path)
+    text, _ = decode(path, "the tags")
     first, _, rest = text.partition("\n")
     skip, named = 0, re.fullmatch(r'"?sep=(.)"?\s*', first)        # Excel's own way to name the separator
     if named:
@@ -246,22 +248,3 @@ def _separator(lines):
             return separator
     votes = Counter(found[1] for found in map(FIRST_FIELD.match, lines) if found)
     return votes.most_common(1)[0][0] if votes else ","
-
-
-def decode(path):
-    """(text, name of its encoding)."""
-    data = read_bytes(path)
-    if data.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
-        raise UserError(f"{path}: is an archive or an Excel workbook; unpack it, or save the sheet as CSV UTF-8")
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        encodings = ["utf-16"]
-    else:
-        encodings = ["utf-8-sig", "cp1252"]
-    for encoding in encodings:
-        try:
-            text = data.decode(encoding)
-        except UnicodeDecodeError:
-            continue
-        if "\0" not in text:
-            return text, encoding
-    raise UserError(f"{path}: is not text in UTF-8, UTF-16 or cp1252; save it as CSV UTF-8")

@@ -17,7 +17,9 @@ from loss_layer import LossLayer
 
 import ccnn
 from ccnn.errors import suggest
-from ccnn.settings import NUMBER, POSITIVE, SWITCH, TEXT, Setting, parse, read_settings
+from ccnn.labels import VOC_CLASSES, read_classes
+from ccnn.priors import read_priors
+from ccnn.settings import NUMBER, POSITIVE, SWITCH, TEXT, Setting, optional, parse, read_settings
 from ccnn.supervision import KNOWN_PIXELS, LABELS, SUPERVISION, violation, with_known_pixels, without_rows
 
 
@@ -38,6 +40,9 @@ class ConstrainedLossLayer(LossLayer):
     param_str  JSON: SETTINGS, and the keyword arguments of the constraint function: tag_constraints,
                size_constraints or box_constraints. "inf" is the price of a hard row
 
+    What is known of the classes ("priors") goes before the bounds of the supervision, and is below what is known of
+    pixels.
+
     The gradient is q - p per pixel. At hardness 1 it is the gradient of the optimal value KL + beta' xi; at any other
     hardness, of KL with p held fixed, as in the authors' experiments.
 
@@ -53,6 +58,10 @@ class ConstrainedLossLayer(LossLayer):
         "method": Setting(TEXT, "newton", "of ccnn.maximize"),
         "tol": Setting(POSITIVE, 1e-6, "of ccnn.maximize"),
         "mask_share": Setting(POSITIVE, 0.5, "see ccnn.supervision.with_known_pixels"),
+        "priors": Setting(optional(TEXT), None, "the path of a constraints.toml: what is known of the classes; see "
+                                                "ccnn.priors. Its rules are about whole images, so crop none; if they "
+                                                "name left or right, mirror none"),
+        "classes": Setting(optional(TEXT), None, "file with one class name per line, for priors; null: VOC's classes"),
     }
 
     def read_settings(self):
@@ -71,6 +80,8 @@ class ConstrainedLossLayer(LossLayer):
             ccnn.maximize(np.zeros((2, 4), np.float32), self.supervision.trial(**self.bounds), **self.solver)
         except (TypeError, ValueError) as error:
             self.fail(error)
+        self.classes = read_classes(settings["classes"]) if settings["classes"] else VOC_CLASSES
+        self.priors = read_priors(settings["priors"], self.classes) if settings["priors"] else None
         self.remembered = functools.lru_cache(maxsize=1000)(self.from_bytes)
         self.counts = {"infeasible": 0, "stalled": 0}
         return settings
@@ -86,7 +97,10 @@ class ConstrainedLossLayer(LossLayer):
 
     def fit(self, shapes, top):
         super().fit(shapes, top)
-        images, _, height, width = shapes[0]
+        images, labels, height, width = shapes[0]
+        if self.priors and labels != len(self.classes):
+            self.fail(f"scores have {labels} labels; {self.settings['classes'] or 'VOC'} has {len(self.classes)}, with "
+                      'the background; "classes" names the list for "priors"')
         self.scale = 1.0 if self.settings["normalize"] else float(height * width)
         if len(top) > 1:
             top[1].reshape(images, 4)
@@ -132,6 +146,8 @@ class ConstrainedLossLayer(LossLayer):
             c = self.remembered(labels, *(array.tobytes() for array in arrays))
         else:
             c = self.supervision.constraints(arrays, labels, (height, width), **self.bounds)
+        if self.priors:
+            c = self.priors.apply(c, (height, width))
         if self.knows_pixels:
             known = KNOWN_PIXELS.constraints([bottom[len(self.blobs)].data[k]], labels, (height, width))
             c = with_known_pixels(c, known, self.settings["mask_share"])

@@ -112,7 +112,7 @@ def test_many_mistakes_are_counted(tmp_path):
     (b'a.jpg,"cat\nb.jpg,dog\n', "line 1: the field 'cat' goes on in the next line; close its quotation mark"),
     (b"image,cat,dgo\na.jpg,1,0\n", "line 1: column 'dgo' is not a class; did you mean 'dog'?"),
     (b"image,cat,dog\na.jpg,1,perhaps\n", "line 2: column 'dog' holds 'perhaps'; expected 1"),
-    ("a.jpg,cat\n".encode("utf-16-le"), "not text in UTF-8, UTF-16 or cp1252; save it as CSV UTF-8"),
+    ("a.jpg,cat\n".encode("utf-16-le"), "not text in UTF-8, UTF-16 or cp1252; save it as UTF-8"),
     (b"PK\x03\x04workbook", "is an archive or an Excel workbook; unpack it, or save the sheet as CSV UTF-8"),
     (b"a.jpg," + b"x" * 200000, "line 1: cannot read the table: field larger than field limit"),
 ])

@@ -299,6 +299,65 @@ def test_mask_share_parts_segmentations_from_scribbles(tmp_path):
     assert mask < scribble / 2                     # bg_upper pulls most of the other 14 off the background
 
 
+RULES = """
+[c1]
+least = 0.3
+touches = "lower"
+share = 0.3
+
+[[rule]]
+larger = ["c3", "c1"]
+"""
+
+
+def rules(tmp_path, text=RULES):
+    """The settings for rules about c1 .. c4."""
+    (tmp_path / "classes.txt").write_text("c1\nc2\nc3\nc4\n")
+    (tmp_path / "constraints.toml").write_text(text)
+    return {"priors": str(tmp_path / "constraints.toml"), "classes": str(tmp_path / "classes.txt")}
+
+
+@pytest.mark.parametrize("mode", ["tags", "size", "boxes", "tags+points"])
+def test_priors_hold_where_their_classes_are(tmp_path, mode):
+    blobs = inputs(mode, 3)
+    settings = {"supervision": mode.split("+")[0], **rules(tmp_path)}
+    loss, diff, _ = run(tmp_path, CCNN, settings, blobs)
+    plain, _, _ = run(tmp_path, CCNN, {"supervision": settings["supervision"]}, blobs)
+    assert abs(loss - plain) > 0.01             # bounds of the sizes give way, so the loss may fall
+    f = blobs["scores"].astype(float).reshape(3, L, -1)
+    p = np.exp(f) / np.exp(f).sum(axis=1, keepdims=True) - 3 * H * W * diff.reshape(f.shape)
+    areas, lower = p.mean(axis=2), p.reshape(3, L, H, W)[:, :, -1].mean(axis=2)
+    present = np.array([known(mode, blobs, k).allowed.reshape(L, -1).any(axis=1) for k in range(3)])
+    for k in np.flatnonzero(present[:, 1]):
+        assert areas[k, 1] > 0.3 - 1e-4 and lower[k, 1] > 0.3 - 1e-4
+    both = np.flatnonzero(present[:, 1] & present[:, 3])
+    assert both.size and (areas[both, 3] > areas[both, 1] - 1e-4).all()
+    assert (areas[2, 1] < 1e-4) == (not present[2, 1])              # c1 is not in the third image
+
+
+@pytest.mark.parametrize("text, complaint", [
+    ("[c1]\nleast = 1.5", r"constraints.toml, \[c1\]: least = 1.5 must be a fraction, 0 to 1"),
+    ("[c9]", "constraints.toml, c9: is not a class; known: background, c1"),
+    ("c1", "constraints.toml: is not TOML"),
+    (None, "constraints.toml: cannot read the rules: No such file"),
+])
+def test_wrong_priors_fail_in_setup(tmp_path, text, complaint):
+    settings = rules(tmp_path, text or "")
+    if text is None:
+        (tmp_path / "constraints.toml").unlink()
+    with pytest.raises(UserError, match=complaint) as error:
+        make_net(tmp_path, CCNN, settings, inputs("tags", 1))
+    assert "\n" not in str(error.value)
+
+
+def test_priors_need_the_classes_of_the_scores(tmp_path):
+    settings = rules(tmp_path, "[cat]\nleast = 0.3")
+    with pytest.raises(UserError, match="scores have 5 labels; VOC has 21, with the background; \"classes\" names"):
+        make_net(tmp_path, CCNN, {"priors": settings["priors"]}, inputs("tags", 1))
+    with pytest.raises(UserError, match="nowhere.txt: cannot read the class list: No such file"):
+        make_net(tmp_path, CCNN, {**settings, "classes": "nowhere.txt"}, inputs("tags", 1))
+
+
 def test_contradictory_constraints_are_reported_and_trained_without_bounds(tmp_path, capfd):
     blobs = inputs("tags", 3)
     blobs["labels"] = np.full((3, 1, H, W), 255, np.float32)

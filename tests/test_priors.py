@@ -346,14 +346,16 @@ def test_scribbles_are_checked_against_the_tags(priors, tmp_path):
     for name, label in (("a", 1), ("b", 2), ("bb", 1)):
         Image.fromarray(np.full((4, 4), label, np.uint8)).save(tmp_path / f"scribbles/{name}.png")
     (tmp_path / "scribbles/c.png").write_bytes(b"no picture")
+    (tmp_path / "scribbles/d.jpg").write_bytes(b"no picture")
     known = priors("[scribbles]")
     with pytest.raises(Mistakes) as error:
         known.scribbles.check({"a": tags("cat"), "b": tags("cat"), "c": tags()})
     folder = tmp_path / "scribbles"
     assert error.value.lines == [
         f"{folder}, b.png: marks 'dog', which is not among the tags of 'b'",
-        f"{folder}, bb.png: there is no photograph 'bb'; did you mean 'b'?",
-        f"{folder}, c.png: {folder}/c.png: is not an image that can be read"]
+        f"{folder}, bb.png: there is no photograph of that name; did you mean 'b'?",
+        f"{folder}, c.png: {folder}/c.png: is not an image that can be read",
+        f"{folder}, d.jpg: JPEG changes colours; save it as PNG"]
 
 
 # The page

@@ -33,8 +33,7 @@ def test_every_epoch_is_a_permutation(voc):
                              "and 'train_awg' is no file; tools/get_voc.py"),
     ({"split": None}, "param_str: split must name a list"),
     ({"split": "empty"}, "empty.txt: lists no image"),
-    ({"split": "gone"}, "JPEGImages/gone with space.jpg: no such image; .*gone.txt lists 'gone with space'; "
-                        "one image id"),
+    ({"split": "gone"}, "gone.txt, 'gone with space': there is no such photograph in .*JPEGImages; one image id"),
     ({"masks": "Masks"}, "Masks: no such folder"),
     ({"classes": "no.txt"}, "no.txt: cannot read the class list: No such file"),
     ({"tags_from": "no.csv"}, "no.csv: cannot read the tags: No such file"),

@@ -18,13 +18,14 @@ from pathlib import Path
 import _activate  # noqa: F401
 
 from ccnn import command
-from ccnn.errors import UserError
+from ccnn.errors import UserError, nearest
 from ccnn.files import whole_file
 from ccnn.importers import read_source
 from ccnn.labels import BACKGROUND, VOC_CLASSES, read_classes
+from ccnn.lists import SUFFIX
 from ccnn.mistakes import Mistakes
 from ccnn.photo_names import Photographs, image_folder
-from ccnn.tag_table import SUFFIX, merged, split_tags
+from ccnn.tag_table import merged, split_tags
 
 SHOWN = 10      # lines per list; the rest is counted
 
@@ -48,8 +49,8 @@ def match(images, photographs):
             lost.append(f"{labels.place}: {error}")
             continue
         if path is None:
-            near = difflib.get_close_matches(name, photographs.paths, 1)
-            lost.append(f"{labels.place}: {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+            near = nearest(name, photographs.paths)
+            lost.append(f"{labels.place}: {name!r}" + (f"; did you mean {near!r}?" if near else ""))
         else:
             found[path] = merged(found[path], labels) if path in found else labels
     return found, lost

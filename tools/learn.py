@@ -30,6 +30,7 @@ from pathlib import Path
 import _activate  # noqa: F401
 
 from ccnn import command
+from ccnn.checks import check_folder
 from ccnn.learn import RECIPE, Lesson
 from ccnn.learned import hold_out, look, write
 from ccnn.net import load_caffe
@@ -47,13 +48,12 @@ def main(argv=None):
     command.say(lesson.beginning)
     for note in lesson.notes:
         command.say(note)
-    if folder.untagged:
-        command.say(f"without a row in tags.csv, and so left out: {', '.join(folder.untagged[:3])}"
-                    + (f" and {len(folder.untagged) - 3} more" if folder.untagged[3:] else ""))
     wanted = "plain" if args.no_check else "checked"
     trained, reported = lesson.trained and lesson.model_is_there, lesson.is_reported(wanted)
     if trained and reported:
         return 0
+    for warning in check_folder(folder):
+        command.say(warning)
     lesson.compute_features(args.jobs)
     if not trained:
         if lesson.train():
