@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 
 from ccnn.checks import check_rules
-from ccnn.errors import UserError
-from ccnn.features import check_index, compute, plan_features
-from ccnn.files import digest, whole_file
+from ccnn.errors import ImageError, UserError
+from ccnn.features import check_index, compute, features_shape, plan_features
+from ccnn.files import digest, lock, whole_file
 from ccnn.mistakes import Mistakes
 from ccnn.model import read_model, write_model
 from ccnn.net import load_net
@@ -80,8 +80,8 @@ class Lesson:
                  recipe: Recipe = RECIPE) -> None:
         """anew : train again whether or not something has changed, and from the beginning."""
         self.folder, self.recipe, self.seed, self.anew = folder, recipe, seed, anew
-        self.given_steps = steps
         self.steps = steps or max(recipe.steps, round(recipe.epochs * len(folder.photographs) / 4))
+        self.check_photographs()
         self.notes = check_rules(folder, self.supervision, self.numbers)
         self.trunk = trunk_weights()
         # the net is the same wherever the folder lies
@@ -91,6 +91,9 @@ class Lesson:
                          "train": train, "deploy": deploy, "solver": str(self.solver()),
                          "features": {"size": recipe.size, "weights": digest(self.trunk), "trunk": digest(VGG16.net)},
                          "settings": {"steps": steps, "seed": seed}}
+        self.work.mkdir(exist_ok=True)
+        self.lock = lock(self.work / "lock", "process {holder} is learning from this folder; wait for its end, or stop "
+                         "it (kill {holder})")
         self.state = self.read_state()
         self.reasons = reasons(self.state.question, self.question) if self.state else []
 
@@ -238,7 +241,6 @@ class Lesson:
             check_index(out, self.recipe.size, self.trunk)
         self.forget_features(out)
         plan = plan_features(files, out, self.recipe.size)
-        self.refuse(plan.broken)
         free = shutil.disk_usage(out).free
         if plan.size > free:
             raise UserError(f"{out}: the features of {plural(len(plan.todo), 'photograph')} need {plan.size / 1e9:.2f} "
@@ -246,9 +248,23 @@ class Lesson:
         if plan.todo:
             self.refuse(compute(load_net(VGG16.net, self.trunk), plan.todo, out, self.recipe.size, jobs))
 
+    def check_photographs(self) -> None:
+        """See by the heads of their files that all photographs can be read."""
+        broken = {}
+        for id, known in self.folder.photographs.items():
+            try:
+                features_shape(known.file, self.recipe.size)
+            except ImageError as error:
+                broken[id] = error
+        self.refuse(broken)
+
     def refuse(self, broken: dict) -> None:
+        """Mistakes of the photographs {id: ImageError}, if there are any."""
         if broken:
-            raise Mistakes(self.folder.path, [("", f"{e}; mend it, or remove its row") for e in broken.values()])
+            known = self.folder.photographs
+            raise Mistakes(self.folder.path, [
+                (known[id].name, f"{str(e).removeprefix(f'{known[id].file}: ')}; mend it, or remove what is said of it")
+                for id, e in broken.items()])
 
     def forget_features(self, out: Path) -> None:
         """Remove the features of photographs that were replaced or are gone since they were computed."""
