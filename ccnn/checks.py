@@ -43,20 +43,16 @@ ALIKE = 32
 def check_folder(folder, folds=None):
     """[plain sentence], the most important first: what would make a training on this folder teach little.
 
+    Raises UserError if photographs cannot be read; it names all of them.
+
     folder : ccnn.own_folder.OwnFolder
     folds  : {id: the part that is held out together}; near-duplicates in different parts are then reported, because a
              score on the one says little if the net has learned from the other. None: nothing is held out
     """
     present = {id: known.present for id, known in folder.photographs.items()}
-    sentences = check_tags(present, folder.classes)
-    fingerprints = {}
-    for id, known in folder.photographs.items():
-        try:
-            fingerprints[id] = fingerprint(known.file)
-        except ImageError as error:
-            sentences.insert(0, f"{error}.")
-    sentences += check_duplicates(near_duplicates(fingerprints), present, folder.classes, folds)
-    return sentences + check_unused(folder)
+    pairs = near_duplicates(read_fingerprints(folder))
+    return [*check_tags(present, folder.classes), *check_duplicates(pairs, present, folder.classes, folds),
+            *check_unused(folder)]
 
 
 def check_unused(folder):
@@ -130,6 +126,21 @@ def fingerprint(path):
     gray = np.asarray(Image.fromarray(rgb).convert("L").resize((32, 32), Image.Resampling.BOX), float)
     waves = dctn(gray, norm="ortho")[:FREQUENCIES, :FREQUENCIES].ravel()[1:]        # without the mean
     return waves > np.median(waves)
+
+
+def read_fingerprints(folder):
+    """{id: fingerprint} of all photographs; those that cannot be read are named at once."""
+    found, mistakes = {}, []
+    for id, known in folder.photographs.items():
+        try:
+            found[id] = fingerprint(known.file)
+        except ImageError as error:
+            mistakes.append(("", f"{error}; mend it, or remove its row"))
+    if len(mistakes) == 1:
+        raise ImageError(mistakes[0][1])        # it names the file
+    if mistakes:
+        raise Mistakes(folder.path, mistakes)
+    return found
 
 
 def near_duplicates(fingerprints, block=1000):

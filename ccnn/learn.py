@@ -24,10 +24,9 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 
 from ccnn.checks import check_rules
-from ccnn.errors import ImageError, UserError
-from ccnn.features import check_index, compute, features_shape, plan_features
+from ccnn.errors import UserError
+from ccnn.features import check_index, compute, plan_features
 from ccnn.files import digest, lock, whole_file
-from ccnn.mistakes import Mistakes
 from ccnn.model import read_model, write_model
 from ccnn.net import load_net
 from ccnn.nets import SYSTEMS, own_nets
@@ -81,7 +80,6 @@ class Lesson:
         """anew : train again whether or not something has changed, and from the beginning."""
         self.folder, self.recipe, self.seed, self.anew = folder, recipe, seed, anew
         self.steps = steps or max(recipe.steps, round(recipe.epochs * len(folder.photographs) / 4))
-        self.check_photographs()
         self.notes = check_rules(folder, self.supervision, self.numbers)
         self.trunk = trunk_weights()
         # the net is the same wherever the folder lies
@@ -246,25 +244,9 @@ class Lesson:
             raise UserError(f"{out}: the features of {plural(len(plan.todo), 'photograph')} need {plan.size / 1e9:.2f} "
                             f"GB, and {free / 1e9:.2f} GB are free; free some")
         if plan.todo:
-            self.refuse(compute(load_net(VGG16.net, self.trunk), plan.todo, out, self.recipe.size, jobs))
-
-    def check_photographs(self) -> None:
-        """See by the heads of their files that all photographs can be read."""
-        broken = {}
-        for id, known in self.folder.photographs.items():
-            try:
-                features_shape(known.file, self.recipe.size)
-            except ImageError as error:
-                broken[id] = error
-        self.refuse(broken)
-
-    def refuse(self, broken: dict) -> None:
-        """Mistakes of the photographs {id: ImageError}, if there are any."""
-        if broken:
-            known = self.folder.photographs
-            raise Mistakes(self.folder.path, [
-                (known[id].name, f"{str(e).removeprefix(f'{known[id].file}: ')}; mend it, or remove what is said of it")
-                for id, e in broken.items()])
+            broken = {**plan.broken, **compute(load_net(VGG16.net, self.trunk), plan.todo, out, self.recipe.size, jobs)}
+            if broken:                          # since check_folder has read them
+                raise next(iter(broken.values()))
 
     def forget_features(self, out: Path) -> None:
         """Remove the features of photographs that were replaced or are gone since they were computed."""

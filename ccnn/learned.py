@@ -15,8 +15,7 @@ import numpy as np
 
 import ccnn
 from ccnn.caffelog import read_log
-from ccnn.checks import fingerprint as alike
-from ccnn.checks import near_duplicates
+from ccnn.checks import near_duplicates, read_fingerprints
 from ccnn.constraints import Constraints
 from ccnn.errors import UserError
 from ccnn.files import whole_file
@@ -106,7 +105,7 @@ def folds(lesson: Lesson) -> list:
     together, because a net that has learned from the one knows the other."""
     photographs = lesson.folder.photographs
     groups = {id: [id] for id in photographs}
-    for a, b in near_duplicates({id: alike(known.file) for id, known in photographs.items()}):
+    for a, b in near_duplicates(read_fingerprints(lesson.folder)):
         if groups[a] is not groups[b]:
             groups[a] += groups[b]
             groups.update(dict.fromkeys(groups[b], groups[a]))

@@ -14,7 +14,7 @@ class Mistakes(UserError):
         text = self.lines[0]
         if mistakes[1:]:
             text = f"{path}: {len(mistakes)} mistakes" + "".join(
-                f" ({k}) {place}: {text}" for k, (place, text) in enumerate(mistakes[:SHOWN], 1))
+                f" ({k}) {place + ': ' if place else ''}{text}" for k, (place, text) in enumerate(mistakes[:SHOWN], 1))
             text += f" and {len(mistakes) - SHOWN} more" if mistakes[SHOWN:] else ""
         super().__init__(text)
 

@@ -135,18 +135,24 @@ def test_a_copy_is_reported_if_its_tags_differ_or_if_it_is_held_out(own, tmp_pat
 
 
 def test_what_is_not_used_is_named(own, tmp_path):
-    folder = own(TABLE)
+    own(TABLE)
     for name in ("late.jpg", "._late.jpg"):
         draw(tmp_path / name, seed=99)
     (tmp_path / "scribbles").mkdir()
     draw(tmp_path / "scribbles/0.png", seed=99)
-    (tmp_path / "5.jpg").write_bytes(b"no photograph")
-    folder = read_folder(str(tmp_path))
-    assert check_folder(folder) == [
-        f"{tmp_path}/5.jpg: is not an image that can be read.",
+    assert check_folder(read_folder(str(tmp_path))) == [
         "Nothing is known of 1 photograph, which is left out: 'late.jpg'. Add a row for each; one without a tag says "
         "that none of the classes is there.",
         "The folder scribbles is not used: write a line [scribbles] into constraints.toml."]
+
+
+def test_photographs_that_cannot_be_read_are_named_at_once(own, tmp_path):
+    folder = own(TABLE)
+    for k in (5, 8):
+        (tmp_path / f"{k}.jpg").write_bytes(b"no photograph")
+    with pytest.raises(Mistakes, match="2 mistakes .*5.jpg: is not an image that can be read; mend it, or remove its row "
+                                       r"\(2\).*8.jpg"):
+        check_folder(folder)
 
 
 def annotated(tmp_path, **objects):

@@ -45,16 +45,13 @@ def main(argv=None):
     load_caffe()
     folder = read_folder(args.photos)
     lesson = Lesson(folder, args.steps, args.seed, args.again)
-    command.say(lesson.beginning)
-    for note in lesson.notes:
-        command.say(note)
     wanted = "plain" if args.no_check else "checked"
     trained, reported = lesson.trained and lesson.model_is_there, lesson.is_reported(wanted)
+    warnings = check_folder(folder) if not (trained and reported) else []
+    for sentence in [lesson.beginning, *lesson.notes, *warnings]:
+        command.say(sentence)
     if trained and reported:
         return 0
-    warnings = check_folder(folder)
-    for warning in warnings:
-        command.say(warning)
     lesson.compute_features(args.jobs)
     if not trained:
         if lesson.train():
