@@ -150,8 +150,8 @@ def test_photographs_that_cannot_be_read_are_named_at_once(own, tmp_path):
     folder = own(TABLE)
     for k in (5, 8):
         (tmp_path / f"{k}.jpg").write_bytes(b"no photograph")
-    with pytest.raises(Mistakes, match="2 mistakes .*5.jpg: is not an image that can be read; mend it, or remove its row "
-                                       r"\(2\).*8.jpg"):
+    with pytest.raises(Mistakes, match="2 mistakes .*5.jpg: is not an image that can be read; mend it, or remove its "
+                                       r"row \(2\).*8.jpg"):
         check_folder(folder)
 
 

@@ -334,8 +334,8 @@ def test_tables_from_windows_without_sizes_and_a_folder_that_moves(place, run):
 @pytest.mark.parametrize("file, text, message", [
     ("tags.csv", "0.jpg,cat\n1.jpg,dgo\n", "wrong/tags.csv, line 2: tag 'dgo' is not a class; did you mean 'dog'?"),
     ("tags.csv", "0.jpg,cat\n7.jpg,dog\n8.jpg,\n",
-     "wrong/tags.csv: 2 mistakes (1) line 2, '7': there is no such photograph in wrong; mend the name, or remove it (2) "
-     "line 3, '8': there is no such photograph"),
+     "wrong/tags.csv: 2 mistakes (1) line 2, '7': there is no such photograph in wrong; mend the name, or remove it "
+     "(2) line 3, '8': there is no such photograph"),
     ("tags.csv", None, "wrong/tags.csv: no such file; write a line for every image into it, such as a.jpg,cat;dog"),
     ("classes.txt", None, "wrong/classes.txt: no such file; write the names of your classes into it, one per line"),
     ("classes.txt", "\n", "wrong/classes.txt: lists 0 classes besides the background; expected 1 to 254"),
