@@ -35,6 +35,8 @@ def test_folders_files_and_patterns(photos, tmp_path):
 
 
 def test_results_are_no_photographs(photos, tmp_path, monkeypatch):
+    (photos / ".ccnn").mkdir()                              # the working files of tools/learn.py
+    Image.new("RGB", (4, 3)).save(photos / ".ccnn/one.png")
     (photos / "masks/sub").mkdir(parents=True)
     Image.new("RGB", (4, 3)).save(photos / "masks/sub/one.png")
     assert names([photos], photos / "masks") == ["one", "sub/deep/three", "sub/two.v2"]
