@@ -51,7 +51,9 @@ class Recipe(NamedTuple):
     epochs: float = 6           # at least: sets the steps where there are more than 270 photographs
     rate: float = 2e-3          # of Adam; falls to zero at the last step
     mirror: bool = True         # every other sample shows the mirrored features
-    bounds: dict = {}           # {system: settings of its loss layer in place of those in ccnn.nets}
+    cells_only: bool = True     # sixty images are too few to learn what an image's mean says
+    bounds: dict = {            # {system: settings of its loss layer in place of those in ccnn.nets}
+        "tags": {"bg_upper": 0.6}, "size": {"bg_upper": 0.6}}       # 0.7 leaves objects too small; 0.5 is no better
     again: float = 0.5          # share of the steps that suffices where training begins with the last weights
     check: float = 0.5          # share of the steps of a training that is there to be tested on photographs held out
 
@@ -194,7 +196,8 @@ class Lesson:
         data = {**folder.settings, "root": str(root), "classes": name["classes"],
                 "features": str(root / self.work.name / "features"), "seed": self.seed, "mirror": mirror and shuffle,
                 **({} if shuffle else {"shuffle": False}), **({"split": str(split)} if split else {})}
-        return own_nets(folder.system, data, len(folder.classes), **self.recipe.bounds.get(folder.system, {}),
+        return own_nets(folder.system, data, len(folder.classes), self.recipe.cells_only,
+                        **self.recipe.bounds.get(folder.system, {}),
                         **(name if folder.priors else {}))
 
     def write_net(self, path: Path, **options) -> Path:

@@ -312,13 +312,14 @@ def titled(name, text, writer="prototxt/make_nets.py"):
     return f'# Written by {writer}.\nname: "{name}"\n{text}'
 
 
-def own_nets(system, data, labels, **changes):
+def own_nets(system, data, labels, cells_only=False, **changes):
     """(training net, deploy net) of the frozen-trunk recipe for a folder of one's own.
 
     data    : settings of the data layer: root, classes, tags_from, features, perhaps scribbles
+    cells_only : the classifier does not see the image's mean
     changes : settings of the loss layer in place of the system's
     """
     changes["scribbles"] = "scribbles" in data
-    texts = {"own_train": data_layer(system, data) + trained_head(system, labels, **changes),
+    texts = {"own_train": data_layer(system, data) + trained_head(system, labels, cells_only, **changes),
              "own_deploy": trunk() + head(labels)}
     return tuple(titled(name, text, "tools/learn.py") for name, text in texts.items())
