@@ -11,7 +11,7 @@ SOURCES := $(shell find cython -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
 export CAFFE_PYTHON CAFFE
 
-.PHONY: all test lint test-package demo bench clean help FORCE
+.PHONY: all test lint test-package test-torch demo bench clean help FORCE
 
 all: $(DUAL)  ## Caffe in .caffe/ and the compiled solver; what you get without a target
 	@echo "make: everything is up to date; type: source .caffe/activate"
@@ -34,7 +34,21 @@ lint: $(RUNTIME)  ## ruff, and the types of ccnn/
 	$(PYTHON) -m mypy
 
 test-package: $(RUNTIME)  ## build and install the package for every Python of this machine; test the solver there
-	$(PYTHON) -m pytest -q -n 2 -m every_python
+	$(PYTHON) -m pytest -q -n 2 -m every_python tests/test_package.py
+
+# PyTorch does not run beside Caffe's Python 3.9. On the public index the plain name brings gigabytes of CUDA: give
+# TORCH="torch==2.13.0+cpu --index-url ..." or what your machine has.
+TORCH        ?= torch==2.13.0
+TORCH_PYTHON ?= python3
+.torch/complete:
+	$(TORCH_PYTHON) -m venv .torch
+	.torch/bin/pip install -q $(TORCH) pytest hypothesis
+	@touch $@
+
+test-torch: .torch/complete  ## PyTorch and the package in .torch/, an environment of its own; the tests of ccnn.torch
+	.torch/bin/pip install -q .
+	.torch/bin/pip install -q --force-reinstall --no-deps .
+	.torch/bin/pytest -q tests/test_torch.py tests/test_extending.py -k torch
 
 demo: $(DUAL)  ## train and compare on drawn images: output/demo/index.html
 	$(PYTHON) demo/demo.py
@@ -45,7 +59,7 @@ bench: $(DUAL)  ## time the solver, the training and the inference
 	$(PYTHON) bench/bench_inference.py
 
 clean:  ## remove what was compiled and cached, and the demo; .caffe/, data/ and snapshots/ stay
-	rm -rf build *.egg-info ccnn/*.so output/demo .pytest_cache .hypothesis .ruff_cache .mypy_cache
+	rm -rf build *.egg-info .torch ccnn/*.so output/demo .pytest_cache .hypothesis .ruff_cache .mypy_cache
 	find cython -name '*.c' -delete
 
 help:  ## this list

@@ -14,6 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import _activate  # noqa: F401
 import numpy as np
 import pydensecrf.densecrf as dcrf
 from measure import clock, machine, publish

@@ -17,6 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import _activate  # noqa: F401
 import numpy as np
 from measure import clock, machine, publish
 from PIL import Image

@@ -28,7 +28,7 @@ class Constraints:
     beta     (k,)        price of violating a row, in (0, inf]; inf makes it hard
     allowed  (L,) or (L, n) bool   labels that may appear, at all or per pixel; None: every one
     regions  (k, n)      weight of every pixel in a row: a box, a scribble; None: 1 everywhere
-    matrix   (k, L*n) sparse or None: coefficients of p[l, i] in column l*n + i, added to the above
+    matrix   (k, L*n) sparse or None: coefficients of p[l, i] in column l*n + i; a row has entries in A or here
     """
 
     __slots__ = ("A", "b", "beta", "allowed", "regions", "matrix")      # in the order of _set
@@ -86,6 +86,10 @@ class Constraints:
             raise ValueError(f"A has {A.nnz} entries; the solver takes less than {2 ** 31}")
         matrix = sparse.csc_matrix(A, dtype=float, copy=True)
         matrix.sum_duplicates()
+        try:
+            matrix.check_format(full_check=True)        # SciPy takes indices on trust; the solver reads by them
+        except ValueError as error:
+            raise ValueError(f"A is not a sound sparse matrix: {error}") from None
         k, columns = matrix.shape
         if not _moderate(matrix.data):
             raise ValueError(f"A and b must be finite, and below {LARGEST:g}")

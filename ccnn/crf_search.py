@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Optional
 
 import numpy as np
-from tqdm import tqdm
 
 from ccnn.crf import PRESETS, Preset
 from ccnn.errors import UserError
@@ -23,6 +22,7 @@ from ccnn.files import digest, whole_file
 from ccnn.images import read_mask
 from ccnn.photographs import pair_with_photographs
 from ccnn.probabilities import refine
+from ccnn.progress import Progress
 from ccnn.scores import confusion, scored
 from ccnn.workers import in_processes
 
@@ -84,7 +84,7 @@ class Search:
         tasks = ((preset, *files, self.labels) for preset in todo for files in self.images)
         total = {preset: np.zeros((self.labels, self.labels), int) for preset in todo}
         left = dict.fromkeys(todo, len(self.images))
-        with tqdm(total=len(todo) * len(self.images), desc=what, unit="image", disable=None) as bar:
+        with Progress(total=len(todo) * len(self.images), desc=what, unit="image") as bar:
             for preset, confusions, error in in_processes(score_one, tasks, self.jobs):
                 if error:
                     raise UserError(error)

@@ -3,7 +3,7 @@ import os
 from functools import cached_property
 
 from ccnn.annotations import read_boxes
-from ccnn.errors import UserError, and_more, nearest
+from ccnn.errors import UserError, nearest
 from ccnn.images import read_mask
 from ccnn.labels import VOC_CLASSES, read_classes
 from ccnn.lists import SUFFIX, SUFFIXES, find_list, inside, read_list
@@ -13,6 +13,7 @@ from ccnn.priors import read_priors
 from ccnn.scribbles import Scribbles
 from ccnn.shown import Facts
 from ccnn.tags import read_tags, tag_places
+from ccnn.text import and_more
 
 GET_VOC = "tools/get_voc.py fetches VOC 2012"
 
@@ -166,7 +167,7 @@ class DataSet:
         files = [self.mask_file(id) for id in self.ids if self.needs_mask(id, needs)]
         missing = [file for file in files if not os.path.isfile(file)]
         if missing:
-            raise UserError(f"{missing[0]}: no such mask{and_more(missing)}; {GET_VOC}, and images without masks "
+            raise UserError(f"{missing[0]}{and_more(missing)}: no such mask; {GET_VOC}, and images without masks "
                             'need "tags_from": "annotations" or a CSV file')
 
     def read(self, id, needs):

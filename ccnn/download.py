@@ -10,10 +10,9 @@ import urllib.request
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from tqdm import tqdm
-
 from ccnn.errors import UserError
 from ccnn.files import digest
+from ccnn.progress import Progress
 
 BLOCK = 1 << 20     # bytes
 TIMEOUT = 30        # seconds without a byte
@@ -71,7 +70,7 @@ def fetch(archive: Archive, folder: Path) -> Path:
 def download(url: str, part: Path) -> None:
     """Download url to the file `part` after the bytes it holds; try again until nothing comes any more."""
     failures = 0
-    with tqdm(unit="B", unit_scale=True, unit_divisor=1024, desc=url.rpartition("/")[2], disable=None) as bar:
+    with Progress(unit="B", unit_scale=True, unit_divisor=1024, desc=url.rpartition("/")[2]) as bar:
         while True:
             before = length(part)
             reason = attempt(url, part, bar)
@@ -93,7 +92,7 @@ def length(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def attempt(url: str, part: Path, bar: tqdm) -> Optional[str]:
+def attempt(url: str, part: Path, bar: Progress) -> Optional[str]:
     """One request. None if the file is whole; else why it is not, if another attempt may help."""
     try:
         return None if receive(url, part, bar) else "the connection was cut"
@@ -106,7 +105,7 @@ def attempt(url: str, part: Path, bar: tqdm) -> Optional[str]:
         return str(getattr(e, "reason", None) or e or type(e).__name__)
 
 
-def receive(url: str, part: Path, bar: tqdm) -> bool:
+def receive(url: str, part: Path, bar: Progress) -> bool:
     """Append to `part` what it lacks. True if the file is whole, False if the connection was cut."""
     have = length(part)
     request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})

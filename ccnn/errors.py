@@ -36,8 +36,3 @@ def suggest(word, known):
 def reason(error):
     """Why a file could not be read, without its name: "No such file or directory"."""
     return getattr(error, "strerror", None) or error
-
-
-def and_more(items):
-    """What follows the first of several items in a message."""
-    return f" (and {len(items) - 1} more)" if len(items) > 1 else ""

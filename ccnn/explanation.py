@@ -1,5 +1,7 @@
 """What the constraints did to one image, as a figure: q, p, and the labels' areas in both against their bounds."""
+import logging
 from collections.abc import Sequence
+from typing import Optional
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -7,10 +9,45 @@ from scipy.special import softmax
 
 import ccnn
 from ccnn.errors import UserError
-from ccnn.figures import ALARM, COLOURS, legend_patches
+from ccnn.figures import ALARM, legend_patches
+from ccnn.labels import BACKGROUND
+from ccnn.pictures import colours
+from ccnn.settings import read_settings
+from ccnn.supervision import SUPERVISION
 
 SIDE, CHART = 2.0, 4.6          # inches: width of a picture, of the chart of areas
 PLAIN = "#222222"               # a bound that holds by itself
+PAPER = 235                     # the grey of the background
+
+log = logging.getLogger(__name__)
+
+
+def trained_constraints(settings: dict, present: np.ndarray, large: Optional[np.ndarray],
+                        where: object) -> "ccnn.Constraints":
+    """The constraints on an image of a model, with the bounds that it was trained with.
+
+    settings : its "supervision" and its "bounds", as a .ccnn file or WEIGHTS.json tells them
+    present  : (L,) bool, the tags
+    large    : (L,) bool, those above a tenth of the image; None: not said
+    where    : what an error calls the model
+    """
+    kind = settings.get("supervision")
+    if kind not in list(SUPERVISION):               # nor a list, whatever the file holds
+        kind = "tags" if large is None else "size"
+        log.info("%s: does not say which bounds it was trained with; these are the paper's", where)
+    if kind == "size" and large is None:
+        raise UserError(f"{where}: was trained with sizes: say with --large which tags cover more than a tenth of the "
+                        "photograph ('' if none does)")
+    if kind == "tags" and large is not None:
+        raise UserError(f"--large: {where} was trained on tags alone; leave it out")
+    if kind not in ("tags", "size"):
+        raise UserError(f"{where}: was trained on {kind}; this figure shows what tags and sizes ask for")
+    bounds = read_settings(settings.get("bounds", {}), SUPERVISION[kind].settings, f"{where}: bounds")
+    known = [present] if large is None else [present, large]
+    try:
+        return SUPERVISION[kind].function(*known, **{name: float(value) for name, value in bounds.items()})
+    except ValueError as e:
+        raise UserError(f"{where}: bounds: {e}") from None
 
 
 def draw_explanation(rgb: np.ndarray, scores: np.ndarray, c: "ccnn.Constraints", classes: Sequence[str]) -> Figure:
@@ -32,17 +69,18 @@ def draw_explanation(rgb: np.ndarray, scores: np.ndarray, c: "ccnn.Constraints",
         axis.axis("off")
     axes[0, 0].imshow(rgb)
     axes[0, 0].set_title("image")
-    seen = set(labels)
+    seen, shades = set(labels), colours().copy()
+    shades[BACKGROUND] = PAPER
     for line, distribution, name in zip(axes, (q, s.p), "qp"):
         best = distribution.argmax(axis=0)
         seen.update(int(l) for l in np.unique(best) if (best == l).mean() > 0.02)
-        line[1].imshow(COLOURS[best.reshape(shape)], interpolation="nearest")
+        line[1].imshow(shades[best.reshape(shape)], interpolation="nearest")
         line[1].set_title(f"labels of {name}")
         for axis, label in zip(line[2:], labels):
             shown = axis.imshow(distribution[label].reshape(shape), vmin=0, vmax=1, cmap="magma",
                                 interpolation="nearest")
             axis.set_title(f"{name}({classes[label]})")
-    axes[1, 0].legend(handles=legend_patches(seen, classes), loc="center", frameon=False)
+    axes[1, 0].legend(handles=legend_patches(seen, classes, shades), loc="center", frameon=False)
     figure.colorbar(shown, ax=axes[:, -1], shrink=0.7, label="probability")
     draw_areas(figure.add_subplot(grid[:, -1]), q, s, c, labels, classes)
     return figure

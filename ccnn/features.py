@@ -7,27 +7,25 @@ what they were made.
     plan = plan_features(files, out, size)      # what is to be done, and how much disk that takes
     broken = compute(net, plan.todo, out, size, jobs)
 """
-import contextlib
 import json
-import multiprocessing
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 import numpy as np
 from PIL import Image
-from tqdm import tqdm
 
 from ccnn.errors import ImageError, UserError
-from ccnn.files import digest, whole_file
+from ccnn.files import digest, remove_parts, whole_file
 from ccnn.images import fit, read_image, shrink, to_blob
 from ccnn.lists import SUFFIX, SUFFIXES
+from ccnn.progress import Progress
 from ccnn.samples import Samples, own_folder
 from ccnn.text import duration
 from ccnn.trunk import VGG16
-from ccnn.workers import become_worker
+from ccnn.workers import in_processes
 
 
 def find_images(root: str, splits: Optional[Sequence[str]]) -> dict[str, str]:
@@ -59,6 +57,7 @@ def check_index(out: Path, size: int, weights: Path) -> None:
     """Make the folder, or see that what is in it was made with the same settings."""
     settings = {"size": size, "weights": digest(weights), "trunk": digest(VGG16.net)}
     index = out / "index.json"
+    remove_parts(out)
     if not index.exists():
         with whole_file(index) as part:
             part.write_text(json.dumps(settings, indent=1) + "\n")
@@ -120,9 +119,8 @@ def is_whole(path: Path, shape: tuple[int, ...]) -> bool:
 
 def compute(net: Any, files: dict[str, str], out: Path, size: int, jobs: int) -> dict[str, ImageError]:
     """Write the features of {id: file}; return {id: why} of the images that cannot be read."""
-    def features(item):
+    def features(id, file):
         """(id, features or error, seconds)"""
-        id, file = item
         begin = time.time()
         try:
             return id, image_features(net, file, size), time.time() - begin
@@ -131,9 +129,8 @@ def compute(net: Any, files: dict[str, str], out: Path, size: int, jobs: int) ->
 
     broken = {}
     jobs = min(jobs, len(files))
-    with in_forks(features, files.items(), jobs) as results, \
-            tqdm(total=len(files), unit="image", smoothing=0.02) as bar:
-        for id, value, seconds in results:
+    with Progress(total=len(files), unit="image", smoothing=0.02) as bar:
+        for id, value, seconds in in_processes(features, files.items(), jobs, "fork"):
             if isinstance(value, ImageError):
                 broken[id] = value
             else:
@@ -161,22 +158,3 @@ def save_features(path: Path, value: np.ndarray) -> None:
         file.flush()
         os.fsync(file.fileno())         # renamed only when it is on the disk
 
-
-@contextlib.contextmanager
-def in_forks(function: Callable, items, jobs: int):
-    """function(item) of every item, in any order, from `jobs` forked processes, which share the net's weights."""
-    if jobs == 1:
-        yield map(function, items)
-        return
-    with multiprocessing.get_context("fork").Pool(jobs, adopt, [function, os.getpid()]) as pool:
-        yield pool.imap_unordered(call, items)
-
-
-def adopt(function: Callable, parent: int) -> None:
-    """Make a forked worker call this function, which need not be one that pickles."""
-    call.function = function        # type: ignore[attr-defined]
-    become_worker(parent)
-
-
-def call(item):
-    return call.function(item)      # type: ignore[attr-defined]

@@ -37,10 +37,10 @@ def save_figure(figure: Figure, path: Path, dpi: int = 130) -> None:
         figure.savefig(part, dpi=dpi)
 
 
-def legend_patches(labels: Iterable[int], classes: Sequence[str]) -> list[Patch]:
-    """Legend entries: the labels' colours."""
+def legend_patches(labels: Iterable[int], classes: Sequence[str], shades: np.ndarray = COLOURS) -> list[Patch]:
+    """Legend entries: the labels' colours, by default those of mask files."""
     names = {**dict(enumerate(classes)), VOID: "void: not scored"}
-    return [Patch(facecolor=COLOURS[l] / 255, edgecolor="#888888", label=names[l]) for l in sorted(labels)]
+    return [Patch(facecolor=shades[l] / 255, edgecolor="#888888", label=names[l]) for l in sorted(labels)]
 
 
 def draw_confusions(scores: Sequence[Score], classes: Sequence[str]) -> Figure:

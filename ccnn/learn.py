@@ -26,8 +26,7 @@ from typing import NamedTuple, Optional
 from ccnn.checks import check_rules
 from ccnn.errors import UserError
 from ccnn.features import check_index, compute, plan_features
-from ccnn.files import digest, whole_file
-from ccnn.mistakes import Mistakes
+from ccnn.files import digest, lock, whole_file
 from ccnn.model import read_model, write_model
 from ccnn.net import load_net
 from ccnn.nets import SYSTEMS, own_nets
@@ -80,7 +79,6 @@ class Lesson:
                  recipe: Recipe = RECIPE) -> None:
         """anew : train again whether or not something has changed, and from the beginning."""
         self.folder, self.recipe, self.seed, self.anew = folder, recipe, seed, anew
-        self.given_steps = steps
         self.steps = steps or max(recipe.steps, round(recipe.epochs * len(folder.photographs) / 4))
         self.notes = check_rules(folder, self.supervision, self.numbers)
         self.trunk = trunk_weights()
@@ -91,6 +89,9 @@ class Lesson:
                          "train": train, "deploy": deploy, "solver": str(self.solver()),
                          "features": {"size": recipe.size, "weights": digest(self.trunk), "trunk": digest(VGG16.net)},
                          "settings": {"steps": steps, "seed": seed}}
+        self.work.mkdir(exist_ok=True)
+        self.lock = lock(self.work / "lock", "process {holder} is learning from this folder; wait for its end, or stop "
+                         "it (kill {holder})")
         self.state = self.read_state()
         self.reasons = reasons(self.state.question, self.question) if self.state else []
 
@@ -238,17 +239,14 @@ class Lesson:
             check_index(out, self.recipe.size, self.trunk)
         self.forget_features(out)
         plan = plan_features(files, out, self.recipe.size)
-        self.refuse(plan.broken)
         free = shutil.disk_usage(out).free
         if plan.size > free:
             raise UserError(f"{out}: the features of {plural(len(plan.todo), 'photograph')} need {plan.size / 1e9:.2f} "
                             f"GB, and {free / 1e9:.2f} GB are free; free some")
         if plan.todo:
-            self.refuse(compute(load_net(VGG16.net, self.trunk), plan.todo, out, self.recipe.size, jobs))
-
-    def refuse(self, broken: dict) -> None:
-        if broken:
-            raise Mistakes(self.folder.path, [("", f"{e}; mend it, or remove its row") for e in broken.values()])
+            broken = {**plan.broken, **compute(load_net(VGG16.net, self.trunk), plan.todo, out, self.recipe.size, jobs)}
+            if broken:                          # since check_folder has read them
+                raise next(iter(broken.values()))
 
     def forget_features(self, out: Path) -> None:
         """Remove the features of photographs that were replaced or are gone since they were computed."""

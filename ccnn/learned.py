@@ -2,7 +2,7 @@
 
     photographs = look(lesson)              # every photograph under its mask, worst first in the report
     tallies, sentence = hold_out(lesson)    # trains on some photographs and asks for the tags of the others
-    write(lesson, photographs, tallies, sentence, tools="tools")
+    write(lesson, warnings, photographs, tallies, sentence, tools="tools")
 
 The net that is asked is the training net, with its data layer and its loss: a photograph's doubt is its own loss.
 """
@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 
 import numpy as np
-from tqdm import tqdm
 
 import ccnn
 from ccnn.caffelog import read_log
+from ccnn.checks import near_duplicates, read_fingerprints
 from ccnn.constraints import Constraints
 from ccnn.errors import UserError
 from ccnn.files import whole_file
@@ -25,14 +25,15 @@ from ccnn.learn import Lesson
 from ccnn.net import load_caffe
 from ccnn.own_folder import fingerprint
 from ccnn.pictures import thumbnail
+from ccnn.progress import Progress
 from ccnn.report import FOUND, NOTICED, SIDES, Photograph, Report, Tally, next_steps, write_report
 from ccnn.text import plural
 from ccnn.training import prepare, run_all
 from ccnn.trunk import VGG16
 
-FEW = 300               # below so many photographs, each is held out once; from there on, a tenth of them
+FEW = 300               # below so many photographs, each is held out once, in FOLDS parts; else one of PARTS parts
 
-FOLDS = 3
+FOLDS, PARTS = 3, 10
 
 LEAST = 2 * FOLDS       # photographs that are needed to hold some out
 
@@ -86,8 +87,8 @@ def look(lesson: Lesson) -> list:
     folder, found = lesson.folder, []
     side = next((side for most, side in SIDES if len(folder.photographs) <= most), SIDES[-1][1])
     net = lesson.write_net(lesson.work / "look.prototxt", shuffle=False)
-    for answer in tqdm(ask(lesson, net, lesson.weights, list(folder.photographs)), total=len(folder.photographs),
-                       unit="image", desc="report", disable=None):
+    for answer in Progress(ask(lesson, net, lesson.weights, list(folder.photographs)), total=len(folder.photographs),
+                           unit="image", desc="report"):
         known = folder.photographs[answer.id]
         rgb = read_image(known.file)
         mask = mask_of(answer, rgb.shape[:2], lesson.recipe.size, side)
@@ -100,12 +101,19 @@ def look(lesson: Lesson) -> list:
 # Photographs held out
 
 def folds(lesson: Lesson) -> list:
-    """[ids to hold out]; photographs of the same tags are spread over the folds."""
+    """[ids to hold out]. Photographs of the same tags are spread over the folds; those that look nearly the same stay
+    together, because a net that has learned from the one knows the other."""
     photographs = lesson.folder.photographs
-    order = sorted(photographs, key=lambda id: (photographs[id].present.tolist(), fingerprint([lesson.seed, id])))
-    if len(order) < FEW:
-        return [order[k::FOLDS] for k in range(FOLDS)]
-    return [order[::10]]
+    groups = {id: [id] for id in photographs}
+    for a, b in near_duplicates(read_fingerprints(lesson.folder)):
+        if groups[a] is not groups[b]:
+            groups[a] += groups[b]
+            groups.update(dict.fromkeys(groups[b], groups[a]))
+    order = sorted({id(group): group for group in groups.values()}.values(), key=lambda group: (
+        photographs[group[0]].present.tolist(), fingerprint([lesson.seed, group[0]])))
+    number = FOLDS if len(photographs) < FEW else PARTS
+    parts = [sum(order[k::number], []) for k in range(number)]
+    return parts if number == FOLDS else parts[:1]
 
 
 def hold_out(lesson: Lesson) -> tuple:
@@ -149,14 +157,15 @@ def write_list(path, ids: Sequence[str]) -> Path:
 
 # The report
 
-def write(lesson: Lesson, photographs: list, tallies: Optional[list], held_out: str, tools: str) -> None:
+def write(lesson: Lesson, warnings: list, photographs: list, tallies: Optional[list], held_out: str,
+          tools: str) -> None:
     """photos/report.html. tools: the folder of the commands, as the user would type it."""
     folder = lesson.folder
     steps = int(lesson.weights.stem.rpartition("_")[2])
     counts = ", ".join(f"{name} {number}" for name, number in folder.images_with().items())
     write_report(lesson.report, Report(
         title=folder.path.resolve().name, classes=folder.classes, photographs=photographs, losses=losses(lesson),
-        tallies=tallies, held_out=held_out, warnings=lesson.notes, steps=next_steps(tools, folder.path),
+        tallies=tallies, held_out=held_out, warnings=warnings, steps=next_steps(tools, folder.path),
         facts={"photographs": f"{plural(len(photographs), 'photograph')} ({counts})",
                "learned from": {"tags": "tags", "size": "tags and sizes", "boxes": "boxes"}[folder.system],
                "bounds": ", ".join(f"{key} {value}" for key, value in lesson.bounds.items()),

@@ -10,6 +10,7 @@ names, so that a new order of classes.txt is one change and not one per photogra
 import hashlib
 import json
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple, Optional
 
@@ -129,14 +130,7 @@ def fingerprint(question: object) -> str:
 
 def reasons(before: dict, now: dict) -> list:
     """[sentence]: why the answer to `before` is none to `now`. Empty: it is."""
-    found = [*classes_changed(before["classes"], now["classes"])]
-    was, have = before["photographs"], now["photographs"]
-    found += counted([id for id in have if id not in was], "{} new {}")
-    found += counted([id for id in was if id not in have], "{} {} less")
-    both = {id for id in have if id in was}
-    found += counted(changed(was, have, both), "{} {} replaced")
-    for part, what in (("tags", "tags"), ("large", "sizes"), ("boxes", "boxes"), ("scribbles", "scribbles")):
-        found += counted(changed(before[part], now[part], both), what + " of {} {} changed")
+    found = [*classes_changed(before["classes"], now["classes"]), *photographs_changed(before, now)]
     if before["constraints"] != now["constraints"]:
         verb = "is new" if not before["constraints"] else "changed" if now["constraints"] else "is gone"
         found.append(f"{PRIORS} {verb}")
@@ -145,6 +139,17 @@ def reasons(before: dict, now: dict) -> list:
               for key in new if old.get(key) != new[key]]
     if not found and before != now:
         found.append("another version of ccnn learns otherwise")
+    return found
+
+
+def photographs_changed(before: dict, now: dict) -> list:
+    was, have = before["photographs"], now["photographs"]
+    both = {name for name in have if name in was}
+    found = [*counted(have.keys() - both, "{} new {}"), *counted(was.keys() - both, "{} {} less")]
+    for part, sentence in (("photographs", "{} {} replaced"), ("tags", "tags of {} {} changed"),
+                           ("large", "sizes of {} {} changed"), ("boxes", "boxes of {} {} changed"),
+                           ("scribbles", "scribbles of {} {} changed")):
+        found += counted([name for name in both if before[part].get(name) != now[part][name]], sentence)
     return found
 
 
@@ -158,14 +163,10 @@ def classes_changed(before: list, now: list) -> list:
             for names, what in ((added, "new"), (gone, "gone")) if names]
 
 
-def changed(before: dict, now: dict, ids: set) -> list:
-    return sorted(id for id in ids if before.get(id) != now[id])
-
-
-def counted(ids: list, sentence: str) -> list:
-    """ "tags of 2 photographs changed: a, b", from "tags of {} {} changed" """
-    if not ids:
+def counted(names: Collection[str], sentence: str) -> list:
+    """ "tags of 2 photographs changed: a.jpg, b.jpg", from "tags of {} {} changed"; nothing if there are none."""
+    if not names:
         return []
-    more = f" and {len(ids) - NAMED} more" if len(ids) > NAMED else ""
-    noun = "photograph" if len(ids) == 1 else "photographs"
-    return [f"{sentence.format(len(ids), noun)}: {', '.join(sorted(ids)[:NAMED])}{more}"]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    noun = "photograph" if len(names) == 1 else "photographs"
+    return [f"{sentence.format(len(names), noun)}: {', '.join(sorted(names)[:NAMED])}{more}"]

@@ -7,9 +7,12 @@ import base64
 import io
 import unicodedata
 from html import escape
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
+
+from ccnn.pictures import colours
 
 
 def document(title, body, style=""):
@@ -43,7 +46,7 @@ def name(value):
 
 
 def picture(array, alt, kind="png", classes=""):
-    """An <img> that carries its own pixels. array: h x w x 3 or h x w, uint8."""
+    """An <img> that carries its own pixels. array: h x w x 3, with opacity h x w x 4, or grey h x w; uint8."""
     data = io.BytesIO()
     Image.fromarray(array).save(data, kind, **({"quality": 82, "subsampling": 0} if kind == "jpeg" else {}))
     uri = f"data:image/{kind};base64,{base64.b64encode(data.getvalue()).decode()}"
@@ -58,14 +61,41 @@ def tiles(entries):
         for number, what, more in entries) + "</div>"
 
 
+def legend(classes):
+    """The labels' colours."""
+    return '<p class="legend">' + "".join(
+        f"<span>{swatch(label)}{name(classes[label])}</span>" for label in range(1, len(classes))) + "</p>"
+
+
+def swatch(label):
+    return f'<i class="swatch" style="background:{hexadecimal(label)}"></i>'
+
+
+def hexadecimal(label):
+    return "#" + bytes(colours()[label]).hex()
+
+
+class Step(NamedTuple):
+    """Something to do next."""
+    title: str
+    command: str
+    why: str
+
+
+def commands(steps):
+    cells = "".join(f"<div><h3>{text(step.title)}</h3><pre>{text(step.command)}</pre><p>{text(step.why)}</p></div>"
+                    for step in steps)
+    return f'<div class="{"two" if len(steps) < 3 else "three"}">{cells}</div>'
+
+
 def chart(curves, title, unit, top=None):
     """Lines over iterations. curves: [(name, colour, {x: y})]; names stand at the lines' ends, moved apart.
 
     The drawing is 420 units wide, so that its letters can be read where it is 340 pixels wide.
     """
-    named = any(curve[0] for curve in curves)
-    width, height, left, right, base = 420, 250, 38, 110 if named else 16, 210
-    x_max = max(max(values) for *_, values in curves)
+    longest = max(len(curve[0]) for curve in curves)
+    width, height, left, right, base = 420, 250, 38, 24 + 6.4 * longest if longest else 16, 210
+    x_max = max(1, *(max(values) for *_, values in curves))
     y_max = top or nice(max(max(values.values()) for *_, values in curves))
 
     def fx(x):
@@ -77,7 +107,7 @@ def chart(curves, title, unit, top=None):
     parts = [f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{text(title)}" class="chart">']
     for k in range(5):
         x, y = nice(x_max) * k / 4, y_max * k / 4
-        parts.append(f'<line x1="{left}" x2="{width - right}" y1="{fy(y):.1f}" y2="{fy(y):.1f}" class="grid"/>'
+        parts.append(f'<line x1="{left}" x2="{width - right:.1f}" y1="{fy(y):.1f}" y2="{fy(y):.1f}" class="grid"/>'
                      f'<text x="{left - 6}" y="{fy(y) + 4:.1f}" class="tick" text-anchor="end">{y:.3g}</text>')
         if x <= x_max:
             parts.append(f'<text x="{fx(x):.1f}" y="{base + 17}" class="tick" text-anchor="middle">{x:.5g}</text>')
@@ -86,9 +116,11 @@ def chart(curves, title, unit, top=None):
     at = -100.0
     for y, line, colour, values in sorted((fy(list(curve[2].values())[-1]), *curve) for curve in curves):
         points = " ".join(f"{fx(a):.1f},{fy(b):.1f}" for a, b in values.items())
-        at = max(y, at + 14)
-        parts.append(f'<polyline points="{points}" style="stroke:{colour}"/>'
-                     f'<text x="{width - right + 6}" y="{at + 4:.1f}" class="tick">{text(line)}</text>')
+        at, end = max(y, at + 14), width - right
+        parts.append(f'<polyline points="{points}" style="stroke:{colour}"/>')
+        if line:                                # its name, after a dash of its colour
+            parts.append(f'<polyline points="{end + 5:.1f},{at:.1f} {end + 13:.1f},{at:.1f}" style="stroke:{colour}"/>'
+                         f'<text x="{end + 18:.1f}" y="{at + 4:.1f}" class="tick">{text(line)}</text>')
     return "".join(parts) + "</svg>"
 
 
@@ -123,6 +155,10 @@ section { border-top: 1px solid var(--rule); margin-top: 44px; padding-top: 34px
 .three { display: grid; grid-template-columns: repeat(3, minmax(0, 1fr)); gap: 20px; }
 .two { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 26px; }
 bdi { overflow-wrap: anywhere; }
+.legend { display: flex; flex-wrap: wrap; gap: 2px 16px; font-size: 14px; margin: 0; max-width: none; }
+.swatch { display: inline-block; width: 13px; height: 13px; border-radius: 3px; margin-right: 7px;
+          vertical-align: -1px; border: 1px solid var(--soft); }
+.wrong { color: var(--alarm); line-height: 1.4; margin: 0 0 6px; }
 figure { margin: 0; }
 figure img { display: block; width: 100%; height: auto; }
 .wide { overflow-x: auto; }

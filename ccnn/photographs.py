@@ -42,7 +42,8 @@ def photographs_below(folder: Path, out: Path) -> list[Path]:
     if whole == out:
         raise UserError(f"--out {folder}: is a folder of photographs; name another for the masks")
     inner = folder / out.relative_to(whole) if whole in out.parents else None
-    return [path for path in sorted(folder.rglob("*")) if is_photograph(path) and inner not in path.parents]
+    return [path for path in sorted(folder.rglob("*")) if is_photograph(path) and inner not in path.parents
+            and not any(part.startswith(".") for part in path.relative_to(folder).parts[:-1])]     # such as .ccnn
 
 
 def matching_files(argument: str) -> list[Path]:

@@ -65,7 +65,7 @@ def colours():
     steps = np.arange(0, 256, 15)
     candidates = np.stack(np.meshgrid(steps, steps, steps), -1).reshape(-1, 3)
     lightness, *chroma = seen(candidates)[0].T
-    candidates = candidates[(0.4 < lightness) & (lightness < 0.93) & (np.hypot(*chroma) > 0.1)]
+    candidates = candidates[(0.45 < lightness) & (lightness < 0.93) & (np.hypot(*chroma) > 0.1)]
     nearest = difference(candidates, [DARK, LIGHT, *chosen]).min(axis=1)
     while len(chosen) < VOID:
         chosen.append(tuple(candidates[nearest.argmax()]))

@@ -49,6 +49,7 @@ class ModelFiles(NamedTuple):
     identity: dict                  # what makes it this model, as JSON holds it
     opened: Callable                # a context manager: (deploy prototxt, [weights], the trunk's first)
     crf: str                        # the CRF's preset that suits it
+    settings: dict                  # what it was trained with: supervision, bounds
 
 
 def find_model(model: Optional[Path] = None, net: Optional[Path] = None, weights: Optional[Path] = None,
@@ -69,7 +70,7 @@ def find_model(model: Optional[Path] = None, net: Optional[Path] = None, weights
         raise UserError(f"--classes {classes}: {model or MODEL} knows the names of its classes; leave it out")
     found = read_model(model or MODEL)
     return ModelFiles(found.classes, size or found.size, {"model": found.fingerprint}, found.files,
-                      found.about["settings"].get("crf") or "heads")
+                      found.about["settings"].get("crf") or "heads", found.about["settings"])
 
 
 def caffe_model(net: Path, weights: Path, classes: Optional[str], size: Optional[int]) -> ModelFiles:
@@ -80,7 +81,7 @@ def caffe_model(net: Path, weights: Path, classes: Optional[str], size: Optional
         return f"{path.name} sha256 {digest(path)[:16]}"
     return ModelFiles(names, size or about.get("size", LONG_SIDE),
                       {"net": fingerprint(net), "weights": [fingerprint(path) for path in files]},
-                      lambda: contextlib.nullcontext((net, files)), "heads")
+                      lambda: contextlib.nullcontext((net, files)), "heads", about)
 
 
 def find_weights(net: Path, weights: Path) -> list[Path]:

@@ -3,6 +3,7 @@
 A file holds `probabilities`, L x h x w float16, the long side at most 500; `classes`, the names of the labels; and
 `crf`, the settings of a CRF that they went through, else empty.
 """
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,9 +22,11 @@ SMALLEST = 6e-8         # the smallest positive float16
 
 
 def save_probabilities(path: Path, p: np.ndarray, classes: Sequence[str], preset: Optional[Preset]) -> None:
+    data = io.BytesIO()             # on a full disk NumPy leaves its archive open, which ends in a traceback
+    np.savez_compressed(data, probabilities=p.astype(np.float16), classes=classes,
+                        crf=json.dumps(preset._asdict()) if preset else "")
     with whole_file(path) as part:
-        np.savez_compressed(part, probabilities=p.astype(np.float16), classes=classes,
-                            crf=json.dumps(preset._asdict()) if preset else "")
+        part.write_bytes(data.getvalue())
 
 
 def read_probabilities(path: Path) -> np.ndarray:

@@ -13,8 +13,8 @@ import numpy as np
 from ccnn.files import whole_file
 from ccnn.images import shrink
 from ccnn.labels import BACKGROUND
-from ccnn.page import chart, document, name, picture, text, tiles
-from ccnn.pictures import colours, percent
+from ccnn.page import Step, chart, commands, document, hexadecimal, legend, name, picture, swatch, text, tiles
+from ccnn.pictures import percent
 
 NOTICED = 0.05          # a label that is not tagged and covers this share of a photograph contradicts the tags
 
@@ -39,12 +39,6 @@ class Tally(NamedTuple):
     found: int                  # tagged, and found by the model
     missed: int                 # tagged, and not found
     false: int                  # not tagged, yet found
-
-
-class Step(NamedTuple):
-    title: str
-    command: str
-    why: str
 
 
 class Report(NamedTuple):
@@ -121,7 +115,7 @@ track are the least and the most that the training asks for, and an arrow says t
 </section>
 <section id="next">
 <h2>Next</h2>
-<div class="two">{"".join(map(step, report.steps))}</div>
+{commands(report.steps)}
 </section>
 <section>
 <h2>What it was trained on</h2>
@@ -162,19 +156,6 @@ def numbers(report, doubtful):
         found = sum(t.found for t in tallies)
         entries.append((f"{100 * found / tagged:.0f} %", "of tags found", "on photographs held out"))
     return entries
-
-
-def swatch(label):
-    return f'<i style="background:{hexadecimal(label)}"></i>'
-
-
-def hexadecimal(label):
-    return "#" + bytes(colours()[label]).hex()
-
-
-def legend(classes):
-    return '<p class="legend">' + "".join(
-        f"<span>{swatch(label)}{name(classes[label])}</span>" for label in range(1, len(classes))) + "</p>"
 
 
 def warnings(sentences):
@@ -222,7 +203,7 @@ def tag_table(report):
     rows = "".join(
         f"<tr><th scope=row>{swatch(label)}{name(report.classes[label])}</th><td>{t.found}</td><td>{t.missed}</td>"
         f"<td>{t.false}</td></tr>" for label, t in enumerate(report.tallies, start=1))
-    return ('<table class="tags"><thead><tr><th scope=col>class</th><th scope=col>found</th><th scope=col>missed</th>'
+    return ('<table><thead><tr><th scope=col>class</th><th scope=col>found</th><th scope=col>missed</th>'
             f"<th scope=col>found, not tagged</th></tr></thead><tbody>{rows}</tbody></table>")
 
 
@@ -238,20 +219,13 @@ def loss_chart(losses):
             + chart([("", "var(--accent)", curve)], f"The loss went from {first:.2g} to {last:.2g}", "loss"))
 
 
-def step(s):
-    return f"<div><h3>{text(s.title)}</h3><pre>{text(s.command)}</pre><p>{text(s.why)}</p></div>"
-
-
 STYLE = """
-.legend { display: flex; flex-wrap: wrap; gap: 2px 16px; font-size: 14px; margin: 0; max-width: none; }
-.legend i, .tags i { display: inline-block; width: 13px; height: 13px; border-radius: 3px; margin-right: 7px;
-                     vertical-align: -1px; border: 1px solid var(--soft); }
 .sheet { display: grid; grid-template-columns: repeat(auto-fill, minmax(240px, 1fr)); gap: 22px; margin: 18px 0; }
 .sheet figure { background: var(--card); border: 1px solid var(--rule); border-radius: 10px; overflow: hidden; }
 .sheet figcaption { padding: 12px 14px 14px; font-size: 14px; }
 .sheet figcaption .legend { color: var(--soft); font-size: 13px; margin: 2px 0 8px; }
 .sheet img { aspect-ratio: 4 / 3; object-fit: contain; background: var(--track); }
-.sheet .wrong { color: var(--alarm); line-height: 1.4; margin: 0 0 6px; }
+#held-out th:first-child { width: 40%; }
 .bars { table-layout: fixed; margin-top: 8px; }
 .bars th, .bars td { border: 0; padding: 1px 0; font-size: 13px; line-height: 1.35; }
 .bars th { width: 40%; padding-right: 8px; }

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 
 import numpy as np
-from tqdm import tqdm
 
 from ccnn.errors import UserError
 from ccnn.images import read_mask
 from ccnn.labels import VOID
+from ccnn.progress import Progress
 
 
 class Score(NamedTuple):
@@ -53,7 +53,7 @@ def confusions(truths: Sequence[Path], folders: Sequence[Path], labels: int) -> 
     for folder in folders:
         prediction_paths(folder, names)
     total = np.zeros((len(folders), labels, labels), np.int64)
-    for path in tqdm(truths if folders else (), desc="scoring", unit="image", disable=None):
+    for path in Progress(truths if folders else (), desc="scoring", unit="image"):
         truth = read_mask(path, labels)
         for C, folder in zip(total, folders):
             C += confusion(truth, read_prediction(folder / path.name, labels, truth.shape, path), labels)

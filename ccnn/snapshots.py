@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Optional
 
 from ccnn.errors import UserError
+from ccnn.files import PathLike
 from ccnn.proto import MOMENTS, read_message
-from ccnn.weights import Shapes, blob_array, read_caffemodel
+from ccnn.weights import Arrays, Shapes, blob_array, read_caffemodel
 
 log = logging.getLogger(__name__)
 
@@ -39,16 +40,35 @@ def check_snapshot(state_file: Path, shapes: Shapes, solver) -> int:
     """
     from caffe.proto import caffe_pb2
     state = read_message(state_file, caffe_pb2.SolverState())
-    weights = read_caffemodel(state.learned_net)
-    for name, shape in shapes.items():
-        had = [array.shape for array in weights.get(name, [])]
-        if had != [shape, shape[:1]]:
-            raise UserError(f"{state.learned_net}: has no whole layer {name}, or that of another net")
+    weights = check_model(state.learned_net, shapes)
     wanted = [array.shape for arrays in weights.values() for array in arrays] * MOMENTS[solver.type]
     history = [blob_array(blob, state_file).shape for blob in state.history]
     if history != wanted or not state.HasField("current_step"):          # the last field that Caffe writes
         raise UserError(f"{state_file}: keeps {len(history)} of {len(wanted)} blobs, or another net's")
     return state.iter
+
+
+def check_model(path: PathLike, shapes: Shapes) -> Arrays:
+    """The weights of a trained model; UserError unless they are whole, finite and of this net."""
+    weights = read_caffemodel(path)
+    for name, shape in shapes.items():
+        had = [array.shape for array in weights.get(name, [])]
+        if had != [shape, shape[:1]]:
+            raise UserError(f"{path}: has no whole layer {name}, or that of another net")
+    return weights
+
+
+def remove_cut(solver, shapes: Shapes, start: int) -> None:
+    """Remove what Caffe was writing when it was ended, in a run from iteration `start` on: it may fill the disk."""
+    prefix = Path(solver.snapshot_prefix)
+    for suffix in (".solverstate", ".caffemodel"):
+        iteration, path = max(snapshots(prefix, suffix).items(), default=(0, None))
+        if path and iteration > start:
+            try:
+                check_snapshot(path, shapes, solver) if suffix == ".solverstate" else check_model(path, shapes)
+            except (UserError, OSError) as e:
+                log.warning("removing a part of a snapshot: %s", e)
+                path.unlink()
 
 
 def remove_snapshots(prefix: Path) -> None:

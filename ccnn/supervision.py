@@ -17,6 +17,7 @@ import numpy as np
 
 from ccnn.constraints import Constraints, box_constraints, mask_constraints, size_constraints, tag_constraints
 from ccnn.labels import BACKGROUND
+from ccnn.settings import NUMBER, Setting
 
 TRIAL = {"labels": 2, "shape": (2, 2)}       # the score grid of every Blob.example
 
@@ -93,6 +94,11 @@ class Supervision:
     def names(self):
         """The names of the blobs: tops of the data layer, bottoms of the loss layer."""
         return tuple(blob.name for blob in self.blobs)
+
+    @property
+    def settings(self):
+        """The table of the bounds, for read_settings."""
+        return {name: Setting(NUMBER, default, f"of {self.function.__name__}") for name, default in self.bounds.items()}
 
     @property
     def fits_any_image(self):

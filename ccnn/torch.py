@@ -58,6 +58,7 @@ class _Divergence(torch.autograd.Function):
         wide = scores.detach().to("cpu", torch.float64 if scores.dtype == torch.float64 else torch.float32)
         f = wide.reshape(images, labels, -1).contiguous().numpy()
         diff = np.empty_like(f)
+        loss.solutions = []                 # the last call's keep the solver's memory
         loss.solutions = ccnn.maximize_batch(f, constraints, diff=diff, **loss.options)
         for k, s in enumerate(loss.solutions):
             if s.status == "infeasible":

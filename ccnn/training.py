@@ -10,54 +10,80 @@ Caffe needs no GPU, and runs in a process of its own. As for `caffe train` itsel
 nets are relative to the current directory.
 """
 import contextlib
+import json
 import logging
 import math
 import os
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
+from io import FileIO
 from pathlib import Path
-from typing import IO, Optional
-
-from tqdm import tqdm
+from typing import IO, Any, Optional
 
 from ccnn.caffelog import Ending, Line, read_line
 from ccnn.errors import UserError
-from ccnn.files import whole_file
+from ccnn.files import lock, unlock, whole_file
 from ccnn.paths import ROOT
+from ccnn.progress import Progress
 from ccnn.proto import read_net
 from ccnn.samples import LAYERS
-from ccnn.snapshots import check_space, newest_snapshot, remove_snapshots
-from ccnn.weights import check_weights, convolutions
+from ccnn.snapshots import check_model, check_space, newest_snapshot, remove_cut, remove_snapshots
+from ccnn.trunk import VGG16
+from ccnn.weights import Shapes, check_weights, convolutions
+from ccnn.workers import end_with_parent
+
+FULL = "is the disk full? Free some space, then run the same command again"
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 log = logging.getLogger(__name__)
 
 
-def prepare(solver, weights: Optional[Path] = None, gpu: Optional[int] = None, anew: bool = False) -> "Training":
+def prepare(solver, weights: Optional[Path] = None, gpu: Optional[int] = None, anew: bool = False,
+            split: Optional[str] = None) -> "Training":
     """Check a training before Caffe starts, and find where it begins.
+
+    The snapshot prefix is locked from here to the end of the training, so that no two of them write the same files.
 
     solver  : SolverParameter, as read_solver gives it
     weights : pre-trained .caffemodel for the beginning
     gpu     : number of the GPU to train on; None is the CPU
     anew    : remove the snapshots of earlier runs instead of continuing from them
+    split   : list of images to train on; None is the net's own
     """
     prefix = Path(solver.snapshot_prefix)
-    shapes = convolutions(solver.net)
-    samples = open_samples(read_net(solver.net))
+    shapes, net = convolutions(solver.net), read_net(solver.net)
+    if split:
+        change_split(net, split)
+    samples = open_samples(net)
     prefix.parent.mkdir(parents=True, exist_ok=True)
-    if anew:
-        remove_snapshots(prefix)
-        Path(f"{prefix}.log").unlink(missing_ok=True)
+    with contextlib.ExitStack() as failure:
+        held = lock(f"{prefix}.lock", "process {holder} is training here; wait for its end or stop it (kill {holder}), "
+                    "or train elsewhere with --set snapshot_prefix=...")
+        failure.callback(unlock, held)
+        if anew:
+            remove_snapshots(prefix)
+            Path(f"{prefix}.log").unlink(missing_ok=True)
+        training = begin(Training(solver, shapes, held, samples), weights)
+        training.net = net if split else None
+        if gpu is not None:
+            training.options += ["-gpu", str(gpu)]
+        if not training.finished:
+            failure.pop_all()
+    return training
+
+
+def begin(training: "Training", weights: Optional[Path]) -> "Training":
+    """Find out where a training begins, and with what."""
+    solver, shapes = training.solver, training.shapes
+    prefix = Path(solver.snapshot_prefix)
     start, snapshot = newest_snapshot(solver, shapes)
-    training = Training(solver, start, samples)
-    if gpu is not None:
-        training.options += ["-gpu", str(gpu)]
+    training.start_at = training.iteration = start
     if training.finished:
         training.beginning = f"{prefix}: trained already ({start} iterations); remove its snapshots to begin again"
         return training
@@ -69,15 +95,29 @@ def prepare(solver, weights: Optional[Path] = None, gpu: Optional[int] = None, a
         random = check_weights(weights, shapes)
         training.options += ["-weights", str(weights)]
         training.beginning = f"starting from {weights}" + (f"; {', '.join(random)} start at random" if random else "")
+    elif set(VGG16.layers) <= shapes.keys():
+        raise UserError(f"{solver.net}: holds VGG-16, which learns nothing from a random beginning; give --weights "
+                        "data/vgg16_8s.caffemodel (tools/init_weights.py makes it)")
     return training
+
+
+def data_layer(net):
+    """The settings of the layer of ours that brings a net its images; None if they come from elsewhere."""
+    layers = (layer.python_param for layer in net.layer if layer.type == "Python")
+    return next((layer for layer in layers if layer.module == "voc_data"), None)
 
 
 def open_samples(net):
     """The training images of a net, by number of the sample; None if its data come from elsewhere than voc_data."""
-    for layer in net.layer:
-        if layer.type == "Python" and layer.python_param.module == "voc_data":
-            return LAYERS[layer.python_param.layer](layer.python_param.param_str)
-    return None
+    layer = data_layer(net)
+    return layer and LAYERS[layer.layer](layer.param_str)
+
+
+def change_split(net, split: str) -> None:
+    layer = data_layer(net)
+    if not layer:
+        raise UserError(f"--split {split}: the net has no data layer of module voc_data that could read it")
+    layer.param_str = json.dumps({**json.loads(layer.param_str), "split": split})
 
 
 def find_caffe() -> str:
@@ -92,20 +132,26 @@ def find_caffe() -> str:
 class Training:
     """One run of `caffe train`. start() it, poll() it until that is true; run() does both.
 
+    Caffe ends with the thread that has called start(), however that ended.
+
     solver      SolverParameter
-    start_at    the iteration at which it begins
+    shapes      of the net's weights
+    held        the lock of the snapshot prefix; Caffe holds it too
     samples     the training images, to name the one at which a run ends
+    start_at    the iteration at which it begins
     options     more arguments of `caffe train`
     beginning   one line: what it begins with
     """
 
-    def __init__(self, solver, start_at: int = 0, samples=None) -> None:
-        self.solver, self.start_at, self.samples = solver, start_at, samples
+    def __init__(self, solver, shapes: Shapes, held: FileIO, samples=None) -> None:
+        self.solver, self.shapes, self.held, self.samples = solver, shapes, held, samples
+        self.start_at = 0
+        self.net: Any = None                    # NetParameter, if another than the one that the solver names
         self.options: list[str] = []
         self.beginning = "starting at random"
         self.log = Path(f"{solver.snapshot_prefix}.log")
         self.model = Path(f"{solver.snapshot_prefix}_iter_{solver.max_iter}.caffemodel")
-        self.iteration = start_at               # that Caffe is computing
+        self.iteration = 0                      # that Caffe is computing
         self.loss: Optional[float] = None
         self.stopped = False                    # stop() has ended it, with a snapshot
         self._stops = 0                         # calls of stop()
@@ -126,9 +172,8 @@ class Training:
         """
         if self.finished:
             return False
-        with signals_call(self.stop), tqdm(
-                total=self.solver.max_iter, initial=self.start_at, unit="it", desc=self.name, smoothing=0.1,
-                mininterval=1 if sys.stderr.isatty() else 30) as bar:
+        with signals_call(self.stop), Progress(total=self.solver.max_iter, initial=self.start_at, unit="it",
+                                               desc=self.name, smoothing=0.1, mininterval=1) as bar:
             self.start()
             while not self.poll(0.2):
                 self._show(bar)
@@ -146,7 +191,8 @@ class Training:
         self._process = subprocess.Popen(
             [find_caffe(), "train", "-solver", self.write_solver(), *self.options], env=environment,
             start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            text=True, errors="replace")
+            text=True, errors="replace", pass_fds=[self.held.fileno()],
+            preexec_fn=partial(end_with_parent, os.getpid(), signal.SIGKILL))
         if self._stops:                         # a signal came before the process was there
             self._process.kill()
         self._reader = threading.Thread(target=self._follow, args=[kept], daemon=True)
@@ -160,9 +206,23 @@ class Training:
             return False
         status = self._process.wait()
         self.stopped = self._stops == 1 and status in (0, -signal.SIGINT, -signal.SIGKILL)
-        if self._complaint or (status and not self.stopped):
-            raise UserError(self._why(status))
+        try:
+            if self._complaint or (status and not self.stopped):
+                remove_cut(self.solver, self.shapes, self.start_at)
+                raise UserError(self._why(status))
+            if not self.stopped and self.solver.snapshot_after_train:
+                self._check_end()
+        finally:
+            unlock(self.held)
         return True
+
+    def _check_end(self) -> None:
+        """UserError unless the trained model is whole: of a full disk Caffe may not notice the last few kilobytes."""
+        try:
+            check_model(self.model, self.shapes)
+        except (UserError, OSError) as e:
+            remove_cut(self.solver, self.shapes, self.start_at)
+            raise UserError(f"{e}; {FULL}") from None
 
     def stop(self) -> None:
         """End the training after the present iteration, with a snapshot; called again, at once and without."""
@@ -176,10 +236,11 @@ class Training:
             self._process.kill()
 
     def kill(self) -> None:
-        """End the training at once."""
+        """End the training at once; it need not have been started."""
         if self._process:
             self._process.kill()
             self._process.wait()
+        unlock(self.held)
 
     def write_solver(self) -> str:
         """Write the solver that Caffe gets: the user's, but it logs every iteration, and a continued run does not
@@ -188,6 +249,10 @@ class Training:
         solver.display = 1
         if solver.random_seed >= 0:
             solver.random_seed += self.start_at
+        if self.net:
+            solver.net = f"{solver.snapshot_prefix}.net.prototxt"
+            with whole_file(solver.net) as part:
+                part.write_text(f"# Written by ccnn/training.py.\n{self.net}")
         path = f"{solver.snapshot_prefix}.solver.prototxt"
         with whole_file(path) as part:
             part.write_text(f"# Written by ccnn/training.py.\n{solver}")
@@ -197,7 +262,7 @@ class Training:
     def name(self) -> str:
         return Path(self.solver.snapshot_prefix).name
 
-    def _show(self, bar: tqdm) -> None:
+    def _show(self, bar: Progress) -> None:
         if self.loss is not None:
             bar.set_postfix_str(f"loss {self.loss:.4g}", refresh=False)
         bar.update(self.iteration - bar.n)
@@ -209,7 +274,7 @@ class Training:
             with kept, self._process.stderr as lines:
                 self._read(lines, kept)
         except OSError as e:                    # the disk is full
-            self._complaint = f"{self.log}: {e.strerror}"
+            self._complaint = f"{self.log}: {e.strerror}; {FULL}"
             self._process.kill()
 
     def _read(self, lines: IO[str], kept: IO[str]) -> None:
@@ -230,12 +295,15 @@ class Training:
     def _note_loss(self, line: Line) -> None:
         self.loss, self.iteration = line.value, min(line.iteration + 1, self.solver.max_iter)
         if not math.isfinite(line.value):
-            self.kill()                         # before it writes a snapshot of this
+            assert self._process
+            self._process.kill()                # before it writes a snapshot of this
             self.iteration, self._complaint = line.iteration, f"the loss is {line.value}"
 
     def _why(self, status: int) -> str:
         """One line: the reason of the end, and where it was."""
         reason = self._complaint or self._ending.fatal
+        if reason and "SerializeToOstream" in reason:
+            reason = f"a snapshot could not be written; {FULL}"
         if not reason and status == -signal.SIGKILL and self._stops > 1:
             reason = "stopped at once, without a snapshot"
         elif not reason and status < 0:         # what a layer printed may be long ago
@@ -265,7 +333,7 @@ def run_all(trainings: Sequence[Training], jobs: int) -> None:
     waiting: list[Training] = [training for training in trainings if not training.finished]
     busy: list[Training] = []
     total = sum(training.solver.max_iter - training.start_at for training in waiting)
-    with tqdm(total=total, unit="it", desc="training", disable=None) as bar:
+    with Progress(total=total, unit="it", desc="training") as bar:
         try:
             while waiting or busy:
                 while waiting and len(busy) < jobs:
@@ -274,10 +342,9 @@ def run_all(trainings: Sequence[Training], jobs: int) -> None:
                 time.sleep(0.2)
                 busy = [training for training in busy if not training.poll()]
                 bar.set_postfix_str(", ".join(training.name for training in busy), refresh=False)
-                bar.n = sum(training.iteration - training.start_at for training in trainings)
-                bar.refresh()
+                bar.update(sum(training.iteration - training.start_at for training in trainings) - bar.n)
         finally:
-            for training in busy:
+            for training in (*busy, *waiting):
                 training.kill()
 
 

@@ -19,7 +19,6 @@ from typing import IO, Optional
 
 import numpy as np
 from PIL import Image
-from tqdm import tqdm
 
 from ccnn.download import BLOCK, Archive, fetch, given, length
 from ccnn.errors import UserError
@@ -27,6 +26,7 @@ from ccnn.files import read_with_bar, whole_file, whole_folder
 from ccnn.labels import VOC_CLASSES, indexed
 from ccnn.lists import read_list
 from ccnn.paper import IMAGES
+from ccnn.progress import Progress
 
 VOC = Archive("http://host.robots.ox.ac.uk/pascal/VOC/voc2012/VOCtrainval_11-May-2012.tar",
               "6cd6e144f989b92b3379bac3b3de84fd", 2_000_000_000)
@@ -170,7 +170,7 @@ def finish(root: Path, masks: Path, train: int, val: int) -> tuple[int, int]:
                         f"move {masks} away and run again")
     check_count(root, "training", listed, train)
     check_count(root, "validation", set(held_out), val)
-    for name in tqdm(listed + held_out, desc="checking sizes", unit="image", disable=None):
+    for name in Progress(listed + held_out, desc="checking sizes", unit="image"):
         image, mask = (size_of(root / "JPEGImages" / f"{name}.jpg"), size_of(masks / f"{name}.png"))
         if image != mask:
             raise UserError(f"{masks / name}.png is {mask[0]} x {mask[1]}, its image {image[0]} x {image[1]}; "

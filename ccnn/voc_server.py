@@ -4,11 +4,10 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tqdm import tqdm
-
 from ccnn.files import whole_file
 from ccnn.images import read_image
 from ccnn.labels import indexed
+from ccnn.progress import Progress
 from ccnn.scores import prediction_paths, read_prediction
 
 FOLDER = "results/VOC2012/Segmentation/comp6_test_cls"
@@ -17,7 +16,7 @@ FOLDER = "results/VOC2012/Segmentation/comp6_test_cls"
 def pack(path: Path, folder: Path, voc: Path, names: Sequence[str], labels: int) -> None:
     """Write FOLDER/ID.png for every image, indexed PNGs of the photographs' sizes, as .tar or compressed .tgz."""
     with whole_file(path) as part, tarfile.open(part, "w" if path.suffix == ".tar" else "w:gz") as tar:
-        for source in tqdm(prediction_paths(folder, names), desc="packing", unit="image", disable=None):
+        for source in Progress(prediction_paths(folder, names), desc="packing", unit="image"):
             photograph = voc / "JPEGImages" / f"{source.stem}.jpg"
             size = read_image(photograph).shape[:2]
             data = io.BytesIO()

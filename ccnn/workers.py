@@ -1,7 +1,10 @@
 """Work spread over processes that end with the one that started them."""
 import ctypes
+import itertools
+import logging
 import os
 import signal
+from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent import futures
 from concurrent.futures.process import BrokenProcessPool
@@ -12,42 +15,75 @@ from ccnn.errors import UserError
 
 Result = TypeVar("Result")
 
+LIBC = ctypes.CDLL(None)
+PR_SET_PDEATHSIG = 1
 
-def in_processes(function: Callable[..., Result], tasks: Iterable[tuple], jobs: int) -> Iterator[Result]:
+log = logging.getLogger(__name__)
+
+
+def in_processes(function: Callable[..., Result], tasks: Iterable[tuple], jobs: int,
+                 method: str = "spawn") -> Iterator[Result]:
     """Yield function(*task) for every task, in any order, from `jobs` processes; in this one if jobs is 1.
 
-    tasks may be a generator that computes. It runs in this process while the workers do, and is asked for at
-    most two tasks per worker in advance, which bounds the memory.
+    tasks   may be a generator that computes. It runs in this process while the workers do, and is asked for at
+            most two tasks per worker in advance, which bounds the memory.
+    method  "spawn": the workers hold neither Caffe nor its threads. "fork": they share what this process has
+            loaded, and the function need not be one that pickles.
+
+    Where the system ends a worker, most likely for lack of memory, the work goes on with one worker less: tasks that
+    were not finished are done again. So a task must not mind to be done twice.
     """
     if jobs == 1:
-        for task in tasks:
-            yield function(*task)
+        yield from itertools.starmap(function, tasks)
         return
-    # spawn: the workers hold neither Caffe nor its threads
-    pool = futures.ProcessPoolExecutor(jobs, get_context("spawn"), become_worker, (os.getpid(),))
-    running: set[futures.Future] = set()
-    try:
-        for task in tasks:
-            if len(running) == 2 * jobs:
-                done, running = futures.wait(running, return_when=futures.FIRST_COMPLETED)
-                yield from (future.result() for future in done)
-            running.add(pool.submit(function, *task))
-        yield from (future.result() for future in futures.as_completed(running))
-    except BrokenProcessPool:
-        raise UserError(f"one of {jobs} worker processes was ended, most likely for lack of memory; "
-                        "what is finished is kept: run again with fewer --jobs") from None
-    finally:
-        pool.shutdown(cancel_futures=True)
+    tasks, waiting = iter(tasks), deque()
+    while jobs:
+        pool = futures.ProcessPoolExecutor(jobs, get_context(method), become_worker, (os.getpid(), function))
+        running: dict[futures.Future, tuple] = {}
+        try:
+            while True:
+                while len(running) < 2 * jobs and (waiting or take(tasks, waiting)):
+                    running[pool.submit(call, *waiting[0])] = waiting[0]
+                    waiting.popleft()
+                if not running:
+                    return
+                for future in futures.wait(running, return_when=futures.FIRST_COMPLETED).done:
+                    result = future.result()
+                    del running[future]
+                    yield result
+        except BrokenProcessPool:
+            waiting.extend(running.values())
+            jobs -= 1
+            if jobs:
+                log.warning("a worker process was ended, most likely for lack of memory; going on with %d", jobs)
+        finally:
+            pool.shutdown(cancel_futures=True)
+    raise UserError("the last worker process was ended, most likely for lack of memory; what is finished is kept: "
+                    "free some memory and run again, with --jobs 1")
 
 
-def become_worker(parent: int) -> None:
+def take(tasks: Iterator[tuple], waiting: deque) -> bool:
+    """Let one more task wait; whether there was one."""
+    waiting.extend(itertools.islice(tasks, 1))
+    return bool(waiting)
+
+
+def become_worker(parent: int, function: Callable) -> None:
     """Called first in a worker. It ignores ^C, because its parent ends it then; and it ends when its parent does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    end_with_parent()
-    if os.getppid() != parent:              # the parent has ended before this
+    end_with_parent(parent)
+    call.function = function        # type: ignore[attr-defined]
+
+
+def call(*task):
+    return call.function(*task)     # type: ignore[attr-defined]
+
+
+def end_with_parent(parent: int, number: int = signal.SIGTERM) -> None:
+    """Have the kernel send a signal to this process when its parent has ended; end if it has ended already.
+
+    parent : number of that process. What counts is the end of the thread that has started this process.
+    """
+    LIBC.prctl(PR_SET_PDEATHSIG, number)
+    if os.getppid() != parent:
         os._exit(1)
-
-
-def end_with_parent() -> None:
-    """Have the kernel send SIGTERM to this process when its parent has ended."""
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)      # PR_SET_PDEATHSIG

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Draw images, train on their tags, and show what was learned on a page, output/demo/index.html.
 
-    make demo                               # about three minutes on two cores
+    make demo                               # about 2 minutes on two cores
     demo/demo.py --seeds 3 --scores-only    # three trainings of each system: mean and standard deviation
 
 1. draw a small data set in VOC's layout                demo/draw_demo.py data/demo
 2. train six systems on it, two at a time               caffe train -solver solvers/demo_tags.prototxt, ...
 3. segment and score the validation images
-4. segment three photographs with the shipped model     tools/infer.py
+4. segment photographs with the shipped model           tools/infer.py --crf
 5. write the page
 
 The systems share the net, the schedule and the order of the images. Only the loss differs. Photographs need VGG-16's
@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+import _activate  # noqa: F401
 import draw_demo
 import numpy as np
 import story

@@ -2,25 +2,29 @@
 
     page(story) -> str
 
-A Story holds numbers and arrays only (demo/story.py makes it); everything about looks is here. Charts are SVG and
-pictures are data URIs, so that the file can be opened, mailed or archived alone, and needs no network.
+A Story holds numbers and arrays only (demo/story.py makes it); everything about looks is here and in ccnn/page.py.
 """
-import base64
-import io
-from html import escape
 from typing import NamedTuple, Optional
 
 import numpy as np
-from PIL import Image
 
-from ccnn.labels import BACKGROUND, VOID
+from ccnn.labels import BACKGROUND
+from ccnn.page import Step, chart, commands, document, hexadecimal, legend, name, picture, swatch, text, tiles
+from ccnn.pictures import colours, percent, thumbnail
+from ccnn.report import next_steps
 
-COLOURS = ("#ffffff", "#d1495b", "#e9a227", "#00798c", "#7b4fa3", "#57a639")      # of the labels
+MINUTES = 2             # that `make demo` takes on two cores
 
-LINES = {"tags": "#2463a6", "size": "#0a7d5c", "em_adapt": "#c2702a", "mil_fcn": "#b5507c", "mil_base": "#8c7ab8",
-         "full": "#5b6470"}
+# of the systems; visible on paper and in the dark
+LINES = {"tags": "#3a7fc8", "size": "#1b9a70", "em_adapt": "#c8752f", "mil_fcn": "#c45b8d", "mil_base": "#8f7bd0",
+         "full": "#7d8794"}
 
 OURS, BASELINES = ("tags", "size"), ("em_adapt", "mil_fcn", "mil_base")
+
+# mean IoU of solvers/demo_mil_fcn.prototxt with --weights snapshots/demo_tags_iter_2400.caffemodel
+INITIALISED = 29
+
+NOTICED = 0.01          # share of a photograph from which on a label counts as found
 
 
 class Result(NamedTuple):
@@ -41,7 +45,7 @@ class Example(NamedTuple):
     found: dict             # {system: H x W label ids}
 
 
-class Step(NamedTuple):
+class Solved(NamedTuple):
     """What the solver made of one image at one iteration; one entry per label that its tags allow."""
     iteration: int
     labels: list
@@ -54,6 +58,15 @@ class Step(NamedTuple):
     gap: float
 
 
+class Photograph(NamedTuple):
+    """A real photograph under the mask of the shipped model."""
+    what: str               # a sentence without its full stop
+    shows: tuple            # the classes that are in it
+    image: np.ndarray       # H x W x 3 uint8
+    mask: np.ndarray        # H x W label ids
+    classes: tuple          # of the model
+
+
 class Story(NamedTuple):
     """All that the page tells."""
     classes: tuple
@@ -61,160 +74,124 @@ class Story(NamedTuple):
     minutes: float
     results: list
     examples: list
-    image: np.ndarray       # the one that the steps are about
-    steps: list
+    image: np.ndarray       # the one that `solved` is about
+    solved: list            # [Solved]
     diagnostics: np.ndarray  # iterations shown x 5: iteration, violation by q, gap, solver iterations, seconds
-    photographs: list       # [(name, H x W x 3)]
+    photographs: list       # [Photograph]
     no_photographs: Optional[str]    # why there are none
 
 
-# Pictures
+INFER, LEARN = next_steps("tools", "photos")
 
-def rgb(colour):
-    """#rrggbb as three numbers."""
-    return np.array([int(colour[i:i + 2], 16) for i in (1, 3, 5)], float)
+NEXT = (
+    Step("Your photographs", "tools/infer.py --crf --out sharp photos",
+         "photos is a folder of yours; sharp gets one label PNG and one picture per photograph."),
+    Step("Your own classes", f"{LEARN.command}\n{INFER.command}",
+         "photos also holds a table, tags.csv, with lines such as cow_01.jpg,cow;grass. The README shows it."),
+    Step("The paper, on VOC 2012", "tools/get_voc.py\ntools/init_weights.py\n"
+         "tools/train.py solvers/ccnn_tags.prototxt --weights data/vgg16_8s.caffemodel",
+         "The whole net wants a GPU. docs/reproduction.md has every row of the paper with its command, and what two "
+         "cores can do."),
+)
 
 
-def picture(array, alt, kind="png", classes=""):
-    """An <img> that carries its own pixels."""
-    data = io.BytesIO()
-    Image.fromarray(array).save(data, kind, **({"quality": 88} if kind == "jpeg" else {}))
-    uri = f"data:image/{kind};base64,{base64.b64encode(data.getvalue()).decode()}"
-    height, width = array.shape[:2]
-    return f'<img src="{uri}" width="{width}" height="{height}" alt="{escape(alt)}" class="{classes}">'
-
+# --- pictures ------------------------------------------------------------------------------------------------------
 
 def painted(image, mask):
-    """The labels in their colours over a pale grey image; void stays grey."""
-    grey = np.repeat(image.mean(axis=2, keepdims=True), 3, axis=2)
-    out = 0.35 * grey + 0.65 * 255
-    for label in range(1, len(COLOURS)):
-        where = mask == label
-        out[where] = 0.22 * grey[where] + 0.78 * rgb(COLOURS[label])
-    out[mask == VOID] = 120
-    return out.round().astype(np.uint8)
+    """The labels over the image without its colours, twice as large: the drawn images are small."""
+    grey = np.repeat(image.mean(axis=2, keepdims=True), 3, axis=2).astype(np.uint8)
+    return thumbnail(*(np.repeat(np.repeat(a, 2, axis=0), 2, axis=1) for a in (grey, mask)), long_side=10**4)
 
 
 def heat(p, label):
-    """h x w probabilities as shades from white to the label's colour."""
-    dark = rgb(COLOURS[label]) if label != BACKGROUND else np.full(3, 70.0)
-    return (255 + p[..., None] * (dark - 255)).round().astype(np.uint8)
+    """h x w probabilities as opacities of the label's colour."""
+    shade = colours()[label] if label != BACKGROUND else np.full(3, 128, np.uint8)
+    return np.dstack([np.broadcast_to(shade, (*p.shape, 3)), (255 * p).round().astype(np.uint8)])
 
 
-def legend(classes):
-    """The labels' colours."""
-    return '<p class="legend">' + "".join(
-        f'<span><i style="background:{colour}"></i>{escape(name)}</span>'
-        for colour, name in zip(COLOURS[1:], classes[1:])) + "</p>"
+def gallery(heads, rows):
+    """Rows of (picture, note). Narrow screens show two columns, and each head under its picture."""
+    lines = "".join('<div class="row">' + "".join(
+        f"<figure>{image}<figcaption><b>{text(head)}</b>{note}</figcaption></figure>"
+        for head, (image, note) in zip(heads, row)) + "</div>" for row in rows)
+    return (f'<div class="gallery" style="--columns:{len(heads)}"><div class="row heads">'
+            f'{"".join(f"<h3>{text(head)}</h3>" for head in heads)}</div>{lines}</div>')
 
 
-# Charts
-
-def chart(curves, title, unit, top=None):
-    """Lines over iterations. curves: [(name, colour, {x: y})]; names stand at the lines' ends, moved apart."""
-    width, height, left, right, base = 540, 300, 40, 124, 262
-    x_max = max(max(c[2]) for c in curves)
-    y_max = top or nice(max(max(c[2].values()) for c in curves))
-
-    def fx(x):
-        return left + (width - left - right) * x / x_max
-
-    def fy(y):
-        return base - (base - 16) * min(y, y_max) / y_max
-
-    parts = [f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escape(title)}">']
-    for k in range(5):
-        y = y_max * k / 4
-        parts.append(f'<line x1="{left}" x2="{width - right}" y1="{fy(y):.1f}" y2="{fy(y):.1f}" class="grid"/>'
-                     f'<text x="{left - 6}" y="{fy(y) + 4:.1f}" class="tick" text-anchor="end">{y:.3g}</text>')
-    for k in range(5):
-        x = x_max * k / 4
-        parts.append(f'<text x="{fx(x):.1f}" y="{base + 16}" class="tick" text-anchor="middle">{x:.0f}</text>')
-    parts.append(f'<text x="{left}" y="{height - 4}" class="tick">iterations</text>'
-                 f'<text x="{left}" y="9" class="tick">{escape(unit)}</text>')
-    ends = sorted(((fy(list(c[2].values())[-1]), c) for c in curves), key=lambda end: end[0])
-    at = -100.0
-    for y, (name, colour, values) in ends:
-        points = " ".join(f"{fx(a):.1f},{fy(b):.1f}" for a, b in values.items())
-        at = max(y, at + 14)
-        parts.append(f'<polyline points="{points}" style="stroke:{colour}"/>'
-                     f'<text x="{width - right + 6}" y="{at + 4:.1f}" style="fill:{colour}" class="name">'
-                     f"{escape(name)}</text>")
-    return "".join(parts) + "</svg>"
-
-
-def nice(value):
-    """The least of 1, 2, 4, 6, 8, 10 times a power of ten that is not below value, so that its quarters are round."""
-    power = 10.0 ** np.floor(np.log10(value))
-    return next(k * power for k in (1, 2, 4, 6, 8, 10) if k * power >= value)
-
-
-def areas(step, classes):
+def areas(solved, classes):
     """Bars: the share of the image that q and p give each label; brackets: its bounds."""
-    width, line, left = 430, 62, 84
+    width, line, left = 430, 62, 96
 
     def fx(share):
         return left + (width - left - 12) * share
 
-    height = line * len(step.labels) + 24
-    parts = [f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="areas in q and p against their bounds">']
-    for k, label in enumerate(step.labels):
+    parts = [f'<svg viewBox="0 0 {width} {line * len(solved.labels) + 8}" role="img" '
+             'aria-label="areas in q and p against their bounds">']
+    for k, label in enumerate(solved.labels):
         y = k * line + 8
-        colour = COLOURS[label] if label != BACKGROUND else "#6b7280"
-        q, p = step.q[k].mean(), step.p[k].mean()
-        low, high = step.bounds[k]
-        parts.append(f'<text x="{left - 8}" y="{y + 20}" text-anchor="end" class="name">{escape(classes[label])}</text>'
+        colour = hexadecimal(label) if label != BACKGROUND else "var(--soft)"
+        q, p = solved.q[k].mean(), solved.p[k].mean()
+        parts.append(f'<text x="{left - 8}" y="{y + 20}" text-anchor="end" class="name">{text(classes[label])}</text>'
                      f'<rect x="{left}" y="{y + 2}" width="{fx(q) - left:.1f}" height="12" style="fill:{colour}" '
-                     'opacity=".35"/>'
+                     'opacity=".45"/>'
                      f'<rect x="{left}" y="{y + 16}" width="{fx(p) - left:.1f}" height="12" style="fill:{colour}"/>')
-        for bound, hook in ((low, 6), (high, -6)):
+        for bound, hook in zip(solved.bounds[k], (6, -6)):
             if bound is not None:
                 x = fx(bound)
                 parts.append(f'<path d="M{x + hook:.1f} {y - 2}H{x:.1f}V{y + 32}h{hook}" class="bound"/>')
-        force = step.forces[k]
+        force = solved.forces[k]
         note = f"q {q:.0%} → p {p:.0%}" + (f", λ = {abs(force):.2g}" if force else "")
-        parts.append(f'<text x="{left + 4}" y="{y + 47}" class="tick">{note}</text>')
+        parts.append(f'<text x="{left + 4}" y="{y + 48}" class="tick">{note}</text>')
     return "".join(parts) + "</svg>"
 
 
-# Sections
+# --- sections ------------------------------------------------------------------------------------------------------
 
-def gallery(story):
+def examples(story):
     """The examples, as the systems of ours see them."""
     rows = []
     for example in story.examples:
-        tags = ", ".join(story.classes[l] for l in np.unique(example.truth) if 0 < l < len(story.classes))
-        cells = [(picture(example.image, "image", "jpeg"), f"tags: {escape(tags)}"),
-                 (picture(painted(example.image, example.truth), "truth"), ""),
-                 *((picture(painted(example.image, example.found[system]), system), "") for system in OURS)]
-        rows.append("".join(f"<figure>{image}<figcaption>{text}</figcaption></figure>" for image, text in cells))
-    heads = "".join(f"<h3>{text}</h3>" for text in
-                    ("image", "truth, not seen in training", "learned from tags", "learned from tags and sizes"))
-    return f'<div class="gallery four">{heads}{"".join(rows)}</div>'
+        tags = [l for l in np.unique(example.truth) if 0 < l < len(story.classes)]
+        rows.append([(picture(example.image, "a drawn image", "jpeg"),
+                      f"tags: {', '.join(name(story.classes[l]) for l in tags)}"),
+                     (picture(painted(example.image, example.truth), "its true mask", "jpeg"), ""),
+                     *((picture(painted(example.image, example.found[system]), f"its mask by {system}", "jpeg"), "")
+                       for system in OURS)])
+    return gallery(("image", "truth, not seen in training", "learned from tags", "learned from tags and sizes"), rows)
 
 
 def others(story):
     """The first examples, as the other systems see them."""
     results = [result for result in story.results if result.system not in OURS]
-    heads = "".join(f"<h3>{escape(result.title)}</h3>" for result in results)
-    rows = "".join(f"<figure>{picture(painted(e.image, e.found[result.system]), result.title)}</figure>"
-                   for e in story.examples[:3] for result in results)
-    return f'<div class="gallery" style="grid-template-columns:repeat({len(results)},1fr)">{heads}{rows}</div>'
+    return gallery([result.title for result in results],
+                   [[(picture(painted(e.image, e.found[r.system]), f"its mask by {r.title}", "jpeg"), "")
+                     for r in results] for e in story.examples[:3]])
 
 
 def table(story):
-    """The scores of all systems, the worst first."""
+    """The scores of all systems, the worst first. Narrow screens show each system as a card, with these heads in it."""
     best = max(result.miou for result in story.results)
-    head = "".join(f"<th>{escape(name)}</th>" for name in story.classes)
+    heads = "".join(f"<th scope=col>{text(label)}</th>" for label in story.classes)
     rows = []
     for result in sorted(story.results, key=lambda result: result.miou):
-        cells = "".join(f"<td>{'–' if v is None else f'{v:.0f}'}</td>" for v in result.iou)
-        rows.append(f'<tr class="{"ours" if result.system in OURS else ""}"><th>{escape(result.title)}</th>'
-                    f'<td class="knows">{escape(result.knows)}</td>{cells}<td class="bar">'
-                    f'<span style="width:{70 * result.miou / best:.0f}%;background:{LINES[result.system]}"></span>'
+        cells = "".join(f'<td class="iou" data-head="{text(label)}">{"–" if v is None else f"{v:.0f}"}</td>'
+                        for label, v in zip(story.classes, result.iou))
+        rows.append(f'<tr class="{"ours" if result.system in OURS else ""}"><th scope=row>{text(result.title)}</th>'
+                    f'<td class="knows">{text(result.knows)}</td>{cells}<td class="bar" data-head="mean IoU, %">'
+                    f'<span style="width:{60 * result.miou / best:.0f}%;background:{LINES[result.system]}"></span>'
                     f"<b>{result.miou:.1f}</b></td></tr>")
-    return (f'<div class="wide"><table><thead><tr><th>system</th><th>training knows of an image</th>{head}'
-            f'<th>mean IoU, %</th></tr></thead><tbody>{"".join(rows)}</tbody></table></div>')
+    return (f'<table class="scores"><thead><tr><th scope=col>system</th><th scope=col>training knows of an image</th>'
+            f'{heads}<th scope=col>mean IoU, %</th></tr></thead><tbody>{"".join(rows)}</tbody></table>')
+
+
+def why_flat(result):
+    """Why MIL-FCN does not learn."""
+    last = list(result.losses.values())[-1]
+    return (f'<p class="after"><b>Why {text(result.title)} stays flat.</b> It asks one pixel per class to be sure: the '
+            f"one with the highest score. Its loss went to {last:.0e}, so it got that, and nothing tells it where the "
+            "pixel should be. The classifier starts at random, so the pixel lies anywhere, and training confirms it. "
+            "The paper says so too (section 7.2): MIL needs a classifier that is well initialised, and the constraints "
+            f"do not. When we started it from the net that CCNN had trained, it ended at {INITIALISED} %.</p>")
 
 
 def solver(story):
@@ -225,33 +202,46 @@ def solver(story):
     return (f"<p>In the first quarter of the training the net broke a constraint by {early:.0%} of the image on "
             f"average, in the last quarter by {late:.0%}. The solver took {np.median(d[:, 3]):.0f} steps and "
             f"{1e3 * np.median(d[:, 4]):.2f} ms per image (median). Its largest duality gap was "
-            f"{d[:, 2].max():.0e}.</p>" + "".join(solver_step(step, story.classes) for step in story.steps))
+            f"{d[:, 2].max():.0e}.</p>" + "".join(solver_step(solved, story.classes) for solved in story.solved))
 
 
-def solver_step(step, classes):
+def solver_step(solved, classes):
     """q and p of one image as maps, and their areas against the bounds."""
     maps = []
-    for name, values in (("q, the net's output", step.q), ("p, nearest to q within the bounds", step.p)):
+    for title, values in (("q, the net's output", solved.q), ("p, nearest to q within the bounds", solved.p)):
         cells = "".join(
-            f'<figure>{picture(heat(v, label), f"{name}: {classes[label]}", classes="cells")}'
-            f"<figcaption>{name[0]}({escape(classes[label])})</figcaption></figure>"
-            for label, v in zip(step.labels, values))
-        maps.append(f'<h4>{name}</h4><div class="maps">{cells}</div>')
-    return (f'<div class="step"><div><h3>after {step.iteration} iterations</h3>{"".join(maps)}</div>'
-            f'<div>{areas(step, classes)}<p class="note">Pale: area in q. Full: area in p. Brackets: bounds. '
-            f"The solver took {step.iterations} Newton steps; the duality gap is {step.gap:.0e}. "
-            f"{step.absent:.0%} of q lies on labels that are not in the image, and nothing of p.</p></div></div>")
+            f'<figure>{picture(heat(v, label), f"{title}: {classes[label]}", classes="cells")}'
+            f"<figcaption>{title[0]}({name(classes[label])})</figcaption></figure>"
+            for label, v in zip(solved.labels, values))
+        maps.append(f'<h4>{title}</h4><div class="maps">{cells}</div>')
+    return (f'<div class="step"><div><h3>after {solved.iteration} iterations</h3>{"".join(maps)}</div>'
+            f'<div>{areas(solved, classes)}<p class="note">Pale: area in q. Full: area in p. Brackets: bounds. '
+            f"The solver took {solved.iterations} Newton steps; the duality gap is {solved.gap:.0e}. "
+            f"{solved.absent:.0%} of q lies on labels that are not in the image, and nothing of p.</p></div></div>")
 
 
 def photographs(story):
     """The shipped model on photographs, or why there are none."""
     if story.no_photographs:
-        return (f"<p>This page shows none: {escape(story.no_photographs)}. With the model and a network, this command "
-                "segments any photograph:</p><pre>tools/infer.py --out masks holiday/*.jpg</pre>")
-    cells = "".join(f"<figure>{picture(image, name, 'jpeg')}</figure>" for name, image in story.photographs)
+        return (f"<p>This page shows none: {text(story.no_photographs)}. With the model and a network, the first "
+                "command below segments any photograph.</p>")
     return ("<p>The model in <code>models/</code> learned the 20 classes of VOC from tags and one bit of size per tag. "
-            "It has seen no mask. Here it segments photographs that scikit-image carries; a CRF sharpens the edges.</p>"
-            f'<div class="gallery three">{cells}</div>')
+            "It has seen no mask. Here it segments photographs that scikit-image carries; a dense CRF sharpens the "
+            "edges. The model was not told what they show. What it gets wrong stands below the photograph.</p>"
+            f'<div class="two">{"".join(map(photograph, story.photographs))}</div>')
+
+
+def photograph(shown):
+    share = np.bincount(shown.mask.ravel(), minlength=256)[:len(shown.classes)] / shown.mask.size
+    found = [label for label in np.argsort(-share, kind="stable") if label != BACKGROUND and share[label] >= NOTICED]
+    chips = "".join(f"<span>{swatch(label)}{name(shown.classes[label])} {percent(share[label])}</span>"
+                    for label in found)
+    wrong = [f"wrong: there is no {name(shown.classes[label])} in it" for label in found
+             if shown.classes[label] not in shown.shows]
+    wrong += [f"missed: {name(label)}" for label in shown.shows if label not in [shown.classes[l] for l in found]]
+    image = picture(thumbnail(shown.image, shown.mask, 640), f"{shown.what}, under the colours of the labels", "jpeg")
+    return (f'<figure>{image}<figcaption>{text(shown.what)}.<p class="legend">{chips or "nothing found"}</p>'
+            f'{"".join(f"<p class=wrong>{sentence}</p>" for sentence in wrong)}</figcaption></figure>')
 
 
 def page(story):
@@ -261,26 +251,16 @@ def page(story):
     baseline = max((by_system[system] for system in BASELINES), key=lambda result: result.miou)
     curves = [(result.title, LINES[result.system], result.course) for result in story.results]
     losses = [(result.title, LINES[result.system], result.losses) for result in (tags, size)]
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>CCNN on Caffe: segmentation from image tags</title>
-<style>{STYLE}</style>
-</head>
-<body>
+    return document("CCNN on Caffe: segmentation from image tags", f"""
 <header>
 <h1>Segmentation learned from tags</h1>
 <p class="lead">Nobody outlined anything for this net. Of each of its {story.images[0]} training images it knows only
 which kinds of objects are in it: <q>fish, snail</q>. Linear constraints on its output and Caffe's own SGD did the rest.
 All {len(story.results)} systems on this page took {story.minutes:.1f} minutes.</p>
-<div class="tiles">
-<div><b>{baseline.miou:.0f}</b>best baseline on tags<small>{escape(baseline.title)}</small></div>
-<div style="color:{LINES['tags']}"><b>{tags.miou:.0f}</b>{tags.title}</div>
-<div style="color:{LINES['size']}"><b>{size.miou:.0f}</b>{size.title}<small>one more bit per tag</small></div>
-<div><b>{full.miou:.0f}</b>{full.title}<small>the ceiling</small></div>
-</div>
+{tiles([(f"{baseline.miou:.0f}", "best baseline on tags", baseline.title),
+        (f"{tags.miou:.0f}", tags.title, "image tags alone"),
+        (f"{size.miou:.0f}", size.title, "one more bit per tag"),
+        (f"{full.miou:.0f}", full.title, "the ceiling: trained on masks")])}
 <p class="note">Mean IoU in percent on {story.images[1]} images that no training saw.</p>
 </header>
 
@@ -290,7 +270,7 @@ All {len(story.results)} systems on this page took {story.minutes:.1f} minutes.<
 clutter has the same colours, and one object in twelve has the colour of another class. Size is one bit per tag: does
 the class cover more than a tenth of the image? It keeps small objects small.</p>
 {legend(story.classes)}
-{gallery(story)}
+{examples(story)}
 </section>
 
 <section>
@@ -308,6 +288,7 @@ percent:</p>
 {chart(curves, "mean IoU during training", "mean IoU on the validation images, %", 100)}
 {chart(losses, "loss during training", "loss: KL(p || q) per pixel")}
 </div>
+{why_flat(by_system["mil_fcn"])}
 </section>
 
 <section>
@@ -325,88 +306,56 @@ finds p, the distribution nearest to q that obeys, and the net learns from p.</p
 {photographs(story)}
 </section>
 
-<section class="next">
+<section id="next">
 <h2>Next</h2>
-<div class="three">
-<div><h3>Your photographs</h3><pre>source .caffe/activate
-tools/infer.py --out masks \\
-    --crf heads holiday/*.jpg</pre><p>This writes one label PNG and one overlay per photograph.</p></div>
-<div><h3>Your own data</h3><pre>image,tags
-cow_01.jpg,cow;grass
-cow_02.jpg,cow</pre><p>A folder of images and such a table are enough. The README has the commands.</p></div>
-<div><h3>The paper, on VOC 2012</h3><pre>tools/get_voc.py
-tools/train.py \\
-    solvers/ccnn_tags.prototxt</pre><p><code>docs/reproduction.md</code> has every row of the paper with its
-command.</p></div>
-</div>
+<p>Paste these in the folder of the repository.</p>
+{commands(NEXT)}
 </section>
-<footer>Drawn, trained, scored and written by <code>make demo</code>. Method: Pathak, Krähenbühl, Darrell,
-<cite>Constrained
-Convolutional Neural Networks for Weakly Supervised Segmentation</cite>, ICCV 2015.</footer>
-</body>
-</html>
-"""
+<footer>Drawn, trained, scored and written by <code>make demo</code>, which takes about {MINUTES} minutes on two cores.
+Method: Pathak, Krähenbühl, Darrell, <cite>Constrained Convolutional Neural Networks for Weakly Supervised
+Segmentation</cite>, ICCV 2015. This page is one file; it loads nothing from the network.</footer>""", STYLE)
 
 
 STYLE = """
-:root { --ink: #1f2733; --soft: #5b6470; --rule: #e3e6ea; --paper: #fbfbf9; }
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 56px 28px 40px; max-width: 1120px; background: var(--paper); color: var(--ink);
-       font: 16px/1.55 system-ui, "Segoe UI", "Helvetica Neue", Arial, sans-serif; }
-h1 { font-size: 44px; line-height: 1.1; letter-spacing: -.02em; margin: 0 0 18px; }
-h2 { font-size: 27px; letter-spacing: -.01em; margin: 0 0 10px; }
-h3 { font-size: 14px; font-weight: 600; margin: 0; }
 h4 { font-size: 13px; font-weight: 500; color: var(--soft); margin: 10px 0 4px; }
-p { max-width: 760px; margin: 0 0 14px; }
 q { quotes: "\\201c" "\\201d"; }
-section { border-top: 1px solid var(--rule); margin-top: 44px; padding-top: 34px; }
-.lead { font-size: 19px; color: #3b4452; }
-.note, figcaption, footer { font-size: 13px; color: var(--soft); }
-.tiles { display: grid; grid-template-columns: repeat(4, 1fr); gap: 14px; margin: 26px 0 12px; }
-.tiles div { background: #fff; border: 1px solid var(--rule); border-radius: 10px; padding: 14px 18px;
-             font-size: 15px; }
-.tiles b { display: block; font-size: 42px; line-height: 1.15; font-weight: 650; }
-.tiles small { display: block; color: var(--soft); font-size: 13px; }
-.legend span { display: inline-block; margin-right: 20px; font-size: 14px; }
-.legend i { display: inline-block; width: 13px; height: 13px; border-radius: 3px; margin-right: 6px;
-            vertical-align: -1px; }
-.gallery { display: grid; gap: 12px; align-items: start; margin: 14px 0; }
-.four { grid-template-columns: repeat(4, 1fr); }
-.three { display: grid; grid-template-columns: repeat(3, 1fr); gap: 20px; }
-.two { display: grid; grid-template-columns: 1fr 1fr; gap: 26px; }
-figure { margin: 0; }
-figure img { display: block; width: 100%; height: auto; border-radius: 5px; }
+figure img { border-radius: 5px; }
+figcaption { font-size: 14px; color: var(--soft); padding-top: 4px; }
+figcaption .legend { color: var(--ink); }
+#next p { font-size: 14px; color: var(--soft); }
+.gallery { margin: 14px 0 18px; }
+.after { margin-top: 18px; }
+.row { display: grid; grid-template-columns: repeat(var(--columns), minmax(0, 1fr)); gap: 12px; margin-bottom: 10px; }
+.row h3 { font-size: 14px; align-self: end; }
+.row figcaption b { display: none; }
 figure.one { float: right; width: 220px; margin: 0 0 14px 26px; }
-img.cells { image-rendering: pixelated; border: 1px solid var(--rule); }
-.maps { display: flex; gap: 10px; }
-.maps figure { width: 148px; }
-.step { display: grid; grid-template-columns: 1.1fr 1fr; gap: 34px; clear: both; padding: 18px 0 6px;
-        align-items: center; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-numeric: tabular-nums;
-        margin: 8px 0 18px; }
-th, td { padding: 7px 8px; text-align: right; border-bottom: 1px solid var(--rule); font-weight: 400; }
-thead th { color: var(--soft); font-size: 13px; }
-th:first-child, td.knows, thead th:nth-child(2) { text-align: left; }
-td.knows { color: var(--soft); }
-tr.ours th { font-weight: 650; }
-td.bar { text-align: left; width: 25%; white-space: nowrap; }
-thead th:last-child { text-align: left; }
-td.bar span { display: inline-block; height: 14px; border-radius: 3px; margin-right: 8px; vertical-align: -2px; }
-svg { width: 100%; height: auto; display: block; }
-svg polyline { fill: none; stroke-width: 2.4; stroke-linejoin: round; stroke-linecap: round; }
-svg .grid { stroke: var(--rule); }
-svg .bound { fill: none; stroke: #111827; stroke-width: 2; }
-svg .tick { font-size: 11.5px; fill: var(--soft); }
-svg .name { font-size: 12.5px; }
-pre { background: #20262f; color: #eef1f5; padding: 14px 16px; border-radius: 8px; font-size: 13px; line-height: 1.5;
-      overflow-x: auto; margin: 8px 0 10px; }
-code { font-size: .92em; }
-.next h3 { font-size: 16px; }
-.next p { font-size: 14px; color: var(--soft); }
-footer { border-top: 1px solid var(--rule); margin-top: 44px; padding-top: 16px; }
+.cells { image-rendering: pixelated; border: 1px solid var(--rule); }
+.maps { display: flex; gap: 10px; max-width: 480px; }
+.maps figure { flex: 1 1 0; min-width: 0; }
+.step { display: grid; grid-template-columns: minmax(0, 1.1fr) minmax(0, 1fr); gap: 34px; clear: both;
+        padding: 18px 0 6px; align-items: center; }
+svg .bound { fill: none; stroke: var(--ink); stroke-width: 2; }
+svg .name { font-size: 13px; fill: var(--ink); }
+.scores { margin: 8px 0 18px; }
+.scores thead th { overflow-wrap: normal; }
+.scores .knows { color: var(--soft); font-size: 14px; }
+.scores .knows, .scores thead th:nth-child(2), .scores .bar, .scores thead th:last-child { text-align: left; }
+.scores .ours th { font-weight: 650; }
+.scores .bar { width: 22%; white-space: nowrap; }
+.scores .bar span { display: inline-block; height: 14px; border-radius: 3px; margin-right: 8px; vertical-align: -2px; }
 @media (max-width: 760px) {
-  .four, .tiles { grid-template-columns: 1fr 1fr; }
-  .two, .three, .step { grid-template-columns: 1fr; }
-  .gallery.four h3 { display: none; } }
+  .row { grid-template-columns: minmax(0, 1fr) minmax(0, 1fr); margin-bottom: 22px; }
+  .row.heads { display: none; }
+  .row figcaption b { display: block; font-weight: 500; color: var(--ink); }
+  figure.one { float: none; width: 100%; max-width: 260px; margin: 0 0 18px; }
+  .step { grid-template-columns: minmax(0, 1fr); gap: 12px; }
+  .scores, .scores tbody { display: block; }
+  .scores thead { display: none; }
+  .scores tr { display: grid; grid-template-columns: repeat(3, minmax(0, 1fr)); gap: 2px 12px; padding: 12px 0;
+               border-bottom: 1px solid var(--rule); }
+  .scores th, .scores td { border: 0; padding: 0; text-align: left; }
+  .scores th, .scores .knows, .scores .bar { grid-column: 1 / -1; width: auto; }
+  .scores .bar { order: 1; }
+  .scores .iou { order: 2; }
+  .scores td[data-head]::before { content: attr(data-head); display: block; font-size: 13px; color: var(--soft); } }
 """

@@ -1,11 +1,12 @@
 """What the page of the demonstration tells: scores, examples, the solver's part, photographs."""
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from demo_page import Example, Result, Step, Story
+from demo_page import Example, Photograph, Result, Solved, Story
 from scipy.special import softmax
 from tqdm import tqdm
 
@@ -13,24 +14,28 @@ import ccnn
 from ccnn.caffelog import read_log
 from ccnn.grid import Scores, label_map
 from ccnn.images import read_image, read_mask
-from ccnn.labels import read_classes
+from ccnn.labels import VOC_CLASSES, read_classes
 from ccnn.lists import read_split
 from ccnn.net import forward, load_net, score_grid
 from ccnn.nets import SYSTEMS
 from ccnn.paths import ROOT
 from ccnn.predict import MODEL
-from ccnn.scores import Row, confusion, scored
+from ccnn.scores import Score, confusion, scored
 
 DEPLOY = ROOT / "prototxt/demo_deploy.prototxt"
 
-PHOTOGRAPHS = ("chelsea.png", "astronaut.png", "motorcycle_left.png")      # a cat, a person, a motorbike
+# file of scikit-image, what it is, the classes in it. The last one is there because the model fails on part of it.
+PHOTOGRAPHS = (("chelsea.png", "Chelsea the cat", ("cat",)),
+               ("motorcycle_left.png", "A motorbike in a garage", ("motorbike",)),
+               ("camera.png", "A man with a camera", ("person",)),
+               ("astronaut.png", "An astronaut beside a model of her rocket", ("person",)))
 
 PATIENCE = 180                          # seconds for the photographs: a slow network must not keep the page
 
 
 class Scored(NamedTuple):
     """What a training has reached on the validation images."""
-    row: Row                            # of the last snapshot
+    row: Score                            # of the last snapshot
     course: dict                        # {iteration: mIoU}
     masks: dict                         # {image id: H x W} of the last snapshot
 
@@ -101,7 +106,7 @@ def image_with_two_tags(split, labels):
 
 
 def solve(iteration, model, image, present):
-    """The Step of an image at a snapshot: q, p, and the areas that the tags demand."""
+    """The Solved of an image at a snapshot: q, p, and the areas that the tags demand."""
     scores = forward(load_net(DEPLOY, model), image)
     f = np.ascontiguousarray(scores.reshape(len(scores), -1))
     c = ccnn.tag_constraints(present)
@@ -114,36 +119,38 @@ def solve(iteration, model, image, present):
         bounds[label][0 if row[label] > 0 else 1] = b / row[label]
         forces[label] += lam * row[label]
     shape = (len(labels), *scores.shape[1:])
-    return Step(iteration, list(labels), q[labels].reshape(shape), s.p[labels].reshape(shape),
+    return Solved(iteration, list(labels), q[labels].reshape(shape), s.p[labels].reshape(shape),
                 [bounds[l] for l in labels], [forces[l] for l in labels], 1 - q[labels].sum(axis=0).mean(),
                 s.iterations, s.gap)
 
 
 def photographs(out):
-    """([(name, overlay)], None), or ([], why there are none). Nothing here may end the demonstration."""
-    sources, reason = find_photographs()
+    """([Photograph], None), or ([], why there are none). Nothing here may end the demonstration."""
+    found, reason = find_photographs()
     if reason:
         return [], reason
     print(f"segmenting photographs with {MODEL.relative_to(ROOT)}", flush=True)
+    shutil.rmtree(out, ignore_errors=True)          # those of another model or CRF
     try:
-        done = subprocess.run([sys.executable, ROOT / "tools/infer.py", "--out", out, "--crf", "heads", *sources],
+        done = subprocess.run([sys.executable, ROOT / "tools/infer.py", "--out", out, *found, "--no-overlay", "--crf"],
                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=PATIENCE)
     except subprocess.TimeoutExpired:
         return [], f"tools/infer.py took more than {PATIENCE} seconds, the download of VGG-16 included"
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["tools/infer.py failed"])[-1]
         return [], last.partition("error: ")[2] or last
-    return [(path.stem, read_image(out / f"overlay/{path.stem}.jpg")) for path in sources], None
+    return [Photograph(*told, read_image(path), read_mask(out / f"{path.stem}.png", len(VOC_CLASSES)), VOC_CLASSES)
+            for path, told in found.items()], None
 
 
 def find_photographs():
-    """(paths, None), or ([], why there are none): photographs that scikit-image carries."""
+    """({path: (what it is, classes)}, None), or ({}, why there are none): photographs that scikit-image carries."""
     if not MODEL.exists():
-        return [], f"{MODEL.relative_to(ROOT)} is not there"
+        return {}, f"{MODEL.relative_to(ROOT)} is not there"
     try:
         import skimage
     except ImportError:
-        return [], "scikit-image, which carries the photographs, is not installed"
-    sources = [Path(skimage.__file__).parent / "data" / name for name in PHOTOGRAPHS]
-    sources = [path for path in sources if path.exists()]
-    return sources, None if sources else "this scikit-image carries no photographs"
+        return {}, "scikit-image, which carries the photographs, is not installed"
+    folder = Path(skimage.__file__).parent / "data"
+    found = {folder / name: told for name, *told in PHOTOGRAPHS if (folder / name).exists()}
+    return found, None if found else "this scikit-image carries no photographs"

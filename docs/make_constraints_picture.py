@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Draw docs/constraints.png: what every rule of constraints.toml does to p on a drawn score map.
 
     .caffe/bin/python docs/make_constraints_picture.py

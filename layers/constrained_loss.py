@@ -19,7 +19,7 @@ import ccnn
 from ccnn.errors import suggest
 from ccnn.labels import VOC_CLASSES, read_classes
 from ccnn.priors import read_priors
-from ccnn.settings import NUMBER, POSITIVE, SWITCH, TEXT, Setting, optional, parse, read_settings
+from ccnn.settings import POSITIVE, SWITCH, TEXT, Setting, optional, parse, read_settings
 from ccnn.supervision import KNOWN_PIXELS, LABELS, SUPERVISION, violation, with_known_pixels, without_rows
 
 
@@ -71,10 +71,8 @@ class ConstrainedLossLayer(LossLayer):
                       f"{suggest(kind, SUPERVISION)}")
         self.supervision = SUPERVISION[kind]
         self.blobs = self.supervision.blobs
-        bounds = {name: Setting(NUMBER, default, f"of {self.supervision.function.__name__}")
-                  for name, default in self.supervision.bounds.items()}
-        settings = read_settings(self.param_str, {**self.SETTINGS, **bounds}, type(self).__name__)
-        self.bounds = {name: float(settings[name]) for name in bounds}
+        settings = read_settings(self.param_str, {**self.SETTINGS, **self.supervision.settings}, type(self).__name__)
+        self.bounds = {name: float(settings[name]) for name in self.supervision.bounds}
         self.solver = {name: settings[name] for name in ("hardness", "method", "tol")}
         try:
             ccnn.maximize(np.zeros((2, 4), np.float32), self.supervision.trial(**self.bounds), **self.solver)
@@ -118,9 +116,10 @@ class ConstrainedLossLayer(LossLayer):
         start = time.perf_counter()
         try:
             solutions = ccnn.maximize_batch(f, constraints, **self.solver, diff=diff)
-        except ValueError as error:                     # "image 3: what is wrong"
-            image, _, problem = str(error).partition(": ")
-            self.fail(f"{problem} ({self.where(image.split()[1])})")
+        except ValueError as error:
+            if not hasattr(error, "image"):
+                raise
+            self.fail(f"{str(error).partition(': ')[2]} ({self.where(error.image)})")
         seconds = (time.perf_counter() - start) / len(f)
         return [self.outcome(k, c, s, f[k], diff[k], seconds) for k, (c, s) in enumerate(zip(constraints, solutions))]
 

@@ -3,6 +3,8 @@
 
     prototxt/make_nets.py
 """
+import _activate  # noqa: F401
+
 from ccnn import command
 from ccnn.nets import nets
 from ccnn.paths import ROOT

@@ -3,6 +3,8 @@
 
     solvers/make_solvers.py
 """
+import _activate  # noqa: F401
+
 from ccnn import command
 from ccnn.paths import ROOT
 from ccnn.solvers import solver_texts

@@ -1,9 +1,11 @@
 """A run of the study: an experiment with a seed, trained on cached features and scored on them."""
 import json
+import os
 import random
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -119,7 +121,8 @@ def train(run):
     command = [sys.executable, ROOT / "tools/train.py", folder / "solver.prototxt",
                *(word for change in changes for word in ("--set", change))]
     with open(folder / "train.log", "a") as log:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, text=True, preexec_fn=end_with_parent)
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, text=True,
+                              preexec_fn=partial(end_with_parent, os.getpid()))
     if done.returncode:
         raise UserError((folder / "train.log").read_text().strip().splitlines()[-1])
     return done.stdout.strip()

@@ -19,16 +19,17 @@ import json
 import os
 from pathlib import Path
 
+import _activate  # noqa: F401
 import report
 import runs
 from experiments import EXPERIMENTS
-from tqdm import tqdm
 
 from ccnn import command
 from ccnn.crf import PRESETS, load_preset
 from ccnn.errors import UserError
 from ccnn.files import whole_file
 from ccnn.lists import read_split
+from ccnn.progress import Progress
 from ccnn.workers import in_processes
 
 HELD_OUT = Path("output/study/held_out")
@@ -80,7 +81,7 @@ def make_runs(args):
               if seed <= (args.seeds or EXPERIMENTS[name].seeds)]
     tasks = [(run,) for run in wanted if runs.missing(run)]
     os.environ["OPENBLAS_NUM_THREADS"] = "1"            # each run on one core; read when Caffe is loaded
-    with tqdm(total=len(tasks), unit="run") as bar:
+    with Progress(total=len(tasks), unit="run") as bar:
         for line in in_processes(runs.execute, tasks, args.jobs):
             bar.write(line)
             bar.update()

@@ -6,8 +6,13 @@ import os
 import signal
 from pathlib import Path
 
-import hypothesis
 import pytest
+from hypothesis import HealthCheck, settings
+
+# The same examples everywhere, and no limit on time: a machine may be busy.
+settings.register_profile("steady", deadline=None, derandomize=True, database=None,
+                          suppress_health_check=list(HealthCheck))
+settings.load_profile("steady")
 
 os.environ.setdefault("GLOG_minloglevel", "2")      # Caffe's log of every layer; errors stay
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -16,10 +21,7 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 # A run in the background starts with ^C ignored, and so would every process that a test interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The same examples in every run, and no limit on their time: a busy machine must not fail a test.
-hypothesis.settings.register_profile(
-    "steady", deadline=None, derandomize=True, database=None, suppress_health_check=list(hypothesis.HealthCheck))
-hypothesis.settings.load_profile("steady")
+pytest.register_assert_rewrite("training_runs")     # its asserts tell as much as those of a test
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -24,7 +24,7 @@ TEXT = {"", ".py", ".pyi", ".pyx", ".pxd", ".h", ".sh", ".md", ".toml", ".txt", 
         ".prototxt", ".html", ".js", ".css"}
 NOT_OURS = {"data", "snapshots", "output", "build", "dist", "ccnn.egg-info", "__pycache__"}      # ignored by git
 
-# Names that modules had before they moved into the package. CHANGELOG.md says what became of them.
+# Names that modules had before they moved into the package.
 OLD_NAMES = re.compile(
     r"^\s*(import|from) (cli|images|constraints|dual)\b|\bcython/setup\.py\b"
     r"|\btools/(study|demo|draw_demo|demo_page|cli|bench_\w+)\b|\blayers/(constraints|images|dual)\b", re.M)
@@ -60,6 +60,7 @@ def imported(node):
 def owners(root):
     """The room of every module that is imported by its bare name, because its folder is on the path."""
     rooms = {path.stem: room for room in ROOMS if room not in ("cython", "ccnn") for path in (root / room).glob("*.py")}
+    rooms.pop("_activate", None)                    # of tools/; the programs of other rooms have a link to it
     return {**rooms, **{room: room for room in ROOMS if room != "cython"}}     # `import cython` is Cython's own module
 
 
@@ -134,8 +135,7 @@ def eager_imports(root):
 def old_names(root):
     """Mentions of modules and commands by the names they had once."""
     for path, text in text_files(root):
-        if path.name != "CHANGELOG.md":
-            yield from (f"{path.relative_to(root)}: {found[0].strip()}" for found in OLD_NAMES.finditer(text))
+        yield from (f"{path.relative_to(root)}: {found[0].strip()}" for found in OLD_NAMES.finditer(text))
 
 
 def private_places(root):
@@ -150,10 +150,42 @@ def missing_files(root):
     rooms = "|".join([*ROOMS, "docs", "models"])
     mention = re.compile(rf"(?<![\w./$}}*-])({rooms})/[\w/.-]*\w\.(pyx|pxd|py|sh|md|prototxt)\b")
     for path, text in text_files(root):
-        if path.parent.name != "tests" and path.name != "CHANGELOG.md":
+        if path.parent.name != "tests":
             for found in mention.finditer(text):
                 if not (root / found[0]).exists() and not re.search("[A-Z]{2}", found[0]):      # NAME stands for many
                     yield f"{path.relative_to(root)}: mentions {found[0]}"
+
+
+def wrong_modes(root):
+    """Files that start with a shebang and cannot be started, and the other way round."""
+    for path, text in text_files(root):
+        shebang, executable = text.startswith("#!"), bool(path.stat().st_mode & 0o111)
+        if shebang != executable:
+            yield (f"{path.relative_to(root)}: has {'a' if shebang else 'no'} shebang "
+                   f"but is {'not ' * shebang}executable")
+
+
+DURATION = re.compile(r"\b(a|one|two|three|four|five|ten|half an?|\d+)( minutes?| hours?)\b")
+COMMAND = re.compile(rf"\bmake( (test|demo|bench|lint))?(?=`| *#|<)|\b({'|'.join(PROGRAMS)})/\w+\.py[^#`]*")
+NUMBERS = {"a": "1", "one": "1", "two": "2", "three": "3", "four": "4", "five": "5", "ten": "10"}
+
+
+def durations(text):
+    """[(command, duration)] of the lines that name a command and how long it takes: `make demo` ... 2 minutes."""
+    for line in text.splitlines():
+        command = COMMAND.search(line)
+        for number, unit in DURATION.findall(line[command.end():])[:1] if command else ():
+            yield " ".join(command[0].split()), NUMBERS.get(number, number) + unit.rstrip("s")
+
+
+def different_durations(root):
+    """Commands that take this long in one place and that long in another."""
+    told = {}
+    for path, text in text_files(root):
+        for command, duration in durations(text):
+            told.setdefault(command, {}).setdefault(duration, path.relative_to(root))
+    yield from (f"{command} takes " + ", ".join(f"{duration} in {path}" for duration, path in places.items())
+                for command, places in told.items() if len(places) > 1)
 
 
 def unnamed_modules(root):
@@ -165,7 +197,7 @@ def unnamed_modules(root):
 
 
 CHECKS = [wrong_arrows, tools_of_tools, path_edits, eager_imports, old_names, private_places, missing_files,
-          unnamed_modules]
+          wrong_modes, different_durations, unnamed_modules]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -199,6 +231,9 @@ FAULTS = [
     (private_places, "tools/a.sh", "cd /home/somebody"),
     (private_places, "a.md", "https://pypi.org/simple"),
     (missing_files, "README.md", "see tools/nothing.py"),
+    (wrong_modes, "tools/a.py", "#!/usr/bin/env python3"),
+    (different_durations, "README.md", "| `make demo` | does it all | three minutes |"),
+    (different_durations, "demo/demo.py", '"""Demo.\n\n    make demo    # about 1 minute on two cores\n"""'),
     (unnamed_modules, "ccnn/a.py", ""),
     (unnamed_modules, "docs/architecture.md", "| `images.py` |\n| `gone.py` |"),
 ]
@@ -214,6 +249,7 @@ def test_each_check_finds_its_fault(tmp_path, check, name, text):
         "tools/_activate.py": "",
         "tools/infer.py": "import _activate\nimport ccnn.images",
         "docs/architecture.md": "| `images.py` | for tools/infer.py |",
+        "docs/a.md": "`make demo` takes 2 minutes.",
     }
     for path, content in {**sound, name: text}.items():
         tmp_path.joinpath(path).parent.mkdir(parents=True, exist_ok=True)
@@ -223,6 +259,13 @@ def test_each_check_finds_its_fault(tmp_path, check, name, text):
     if name not in sound:
         tmp_path.joinpath(name).unlink()
     assert not list(check(tmp_path))
+
+
+def test_an_executable_file_without_a_shebang_is_found(tmp_path):
+    (tmp_path / "a.py").write_text("import os")
+    assert not list(wrong_modes(tmp_path))
+    (tmp_path / "a.py").chmod(0o755)
+    assert list(wrong_modes(tmp_path)) == ["a.py: has no shebang but is executable"]
 
 
 def run_without(missing, code):

@@ -73,7 +73,8 @@ def test_the_first_bad_image_is_named_whatever_its_rows():
     (dict(constraints=3), "4 images.*3"), (dict(threads=-1), "threads"), (dict(diff=np.zeros((4, 3, 7))), "diff"),
     (dict(F=np.zeros((3, 8))), "images x labels x pixels"), (dict(F=np.zeros((4, 5, 8))), "image 0: .*5.*3|3.*5"),
     (dict(hardness=-1.0), "hardness"), (dict(method="adam"), "method"), (dict(tol=0.0), "tol"),
-    (dict(diff=np.zeros((4, 3, 8), np.float32)), "image 0"),
+    (dict(diff=np.zeros((4, 3, 8), np.float32)), "diff must be like the scores, .*float64"),
+    (dict(diff=np.zeros((8, 3, 4)).T), "diff must be contiguous"), (dict(diff=[0.0]), "got list"),
 ])
 def test_wrong_arguments_are_named(change, words):
     arguments = dict(F=np.zeros((4, 3, 8)), constraints=4) | change
@@ -122,3 +123,17 @@ assert solve() == here
 def test_processes_that_fork_before_and_after():
     said = run(FORKS.format(tests=os.path.dirname(os.path.abspath(__file__))))
     assert said.returncode == 0, said.stderr
+
+
+def test_a_gradient_that_overlaps_another_image_is_refused():
+    shared = np.zeros((4, 2, 8))
+    with pytest.raises(ValueError, match="diff overlaps the scores"):
+        ccnn.maximize_batch(shared[:-1], [ccnn.tag_constraints([1, 1])] * 3, diff=shared[1:])
+
+
+def test_an_error_has_the_number_of_its_image():
+    F = np.zeros((3, 2, 8))
+    F[2, 0, 1] = np.nan
+    with pytest.raises(ValueError, match="image 2: scores hold 1 NaN") as caught:
+        ccnn.maximize_batch(F, [ccnn.tag_constraints([1, 1])] * 3)
+    assert caught.value.image == 2

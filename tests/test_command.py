@@ -7,10 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from test_caffelog import glog
+from tiny_voc import make_voc, save_mask
 
 from ccnn import command, errors
 from ccnn.errors import ImageError
+from ccnn.trunk import VGG16
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -36,6 +40,8 @@ def test_an_error_is_one_line(error, status, text, capsys, monkeypatch):
 
 
 TOOLS = [path for path in sorted((ROOT / "tools").glob("*.py")) if "__main__" in path.read_text()]
+PROGRAMS = [path for room in ("bench", "demo", "prototxt", "solvers", "study", "tools")
+            for path in sorted((ROOT / room).glob("*.py")) if path.read_text().startswith("#!")]
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda path: path.stem)
@@ -47,10 +53,11 @@ def test_a_python_without_the_packages_is_an_error_in_one_line(tool, python_bin)
     assert re.fullmatch(rf"{tool.name}: error: No module named .*; run `make` first\n", done.stderr)
 
 
-@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.stem)
-def test_without_activate_a_tool_goes_on_in_the_private_runtime(tool, python_bin, tmp_path):
-    done = subprocess.run([python_bin, "-E", "-S", tool, "--help"], capture_output=True, text=True, cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "") and f"tools/{tool.name}" in done.stdout
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+def test_without_activate_a_program_goes_on_in_the_private_runtime(program, python_bin, tmp_path):
+    done = subprocess.run([python_bin, "-E", "-S", program, "--help"], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "") and f"{program.parent.name}/{program.name}" in done.stdout
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.fixture
@@ -76,6 +83,36 @@ def test_a_tool_runs_with_any_python_from_any_directory(tmp_path, other_python):
                           cwd=tmp_path / "else", env=clean, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "score.py: error: --voc no such place: no such folder; tools/get_voc.py makes it\n"
+
+
+@pytest.fixture
+def elsewhere(tmp_path):
+    """A folder far from the repository with a log, a VOC folder, masks, and a photograph."""
+    make_voc(tmp_path / "voc", images=2)
+    (tmp_path / "voc/ImageSets/Segmentation/val.txt").write_text("2007_000000\n2007_000001\n")
+    for name in ("2007_000000", "2007_000001"):
+        save_mask(tmp_path / f"masks/{name}.png", np.zeros((48, 64)))
+    (tmp_path / "train.log").write_text(glog(0, 1.5) + glog(20, 0.5))
+    shutil.copy(tmp_path / "voc/JPEGImages/2007_000000.jpg", tmp_path / "photo.jpg")
+    return tmp_path
+
+
+@pytest.mark.parametrize("command, made", [
+    ("show.py log train.log --out new/curves.png", "new/curves.png"),
+    ("show.py panel mine=masks --voc voc --out panel.png", "panel.png"),
+    ("score.py mine=masks --voc voc --out scores.md", "scores.md"),
+    ("infer.py --out found photo.jpg", "found/photo.png"),
+    ("pack_model.py --out mine.ccnn", "mine.ccnn"),
+])
+def test_a_tool_works_in_any_directory(elsewhere, command, made):
+    """Paths that the user gives begin where the user is; what a tool takes by default, in the repository."""
+    if command.startswith(("infer", "pack")) and not VGG16.weights.exists():
+        pytest.skip("needs VGG-16: tools/init_weights.py")
+    before = set(elsewhere.rglob("*"))
+    done = subprocess.run([ROOT / "tools" / command.split()[0], *command.split()[1:]], cwd=elsewhere,
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (elsewhere / made).is_file() and elsewhere / made not in before
 
 
 def test_a_library_without_caffe_goes_on_in_the_private_runtime(tmp_path, other_python):

@@ -411,3 +411,17 @@ def test_a_bound_that_fractions_cannot_reach_is_infeasible_when_hard_and_bought_
     assert s.status == "infeasible" and s.iterations <= 5 and s.ray @ [b] > (s.ray @ A).max()
     s = ccnn.maximize(f, Constraints(A, [b], [2.0]), method=method)
     assert s.status == "optimal" and s.lam == pytest.approx([2.0])
+
+
+def test_indices_of_a_sparse_matrix_are_checked():
+    """SciPy takes them on trust; the solver would write out of bounds."""
+    A = sparse.csc_matrix((np.ones(2), [0, 99], [0, 1, 2, 2, 2]), shape=(2, 4))
+    with pytest.raises(ValueError, match="A is not a sound sparse matrix"):
+        Constraints.from_matrix(A, [0, 0], [1, 1])
+
+
+def test_some_rows():
+    c = Constraints(np.eye(3), [0.1, 0.2, 0.3], [1, 2, np.inf], [True, True, False], np.ones((3, 4)))
+    part = c.rows([2, 0])
+    assert part.b.tolist() == [0.3, 0.1] and part.beta.tolist() == [np.inf, 1] and part.regions.shape == (2, 4)
+    assert np.array_equal(part.allowed, c.allowed)

@@ -2,22 +2,31 @@
 import base64
 import io
 import re
+import shlex
+import shutil
+import subprocess
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
 
 import demo_page
 import draw_demo
+import init_weights
 import numpy as np
 import pytest
 import story as stories
+from browser import needs_browser, overflowing
 from PIL import Image
+from test_architecture import durations
+from test_pictures import contrast
 
 import demo
 from ccnn.errors import UserError
 from ccnn.images import read_image, read_mask
-from ccnn.labels import read_classes
+from ccnn.labels import VOC_CLASSES, read_classes
 from ccnn.nets import SYSTEMS
-from ccnn.paths import ROOT
+from ccnn.page import STYLE
+from ccnn.paths import DATA, ROOT
+from ccnn.pictures import colours
 from ccnn.scores import confusion, scored
 
 LABELS = 1 + len(draw_demo.CLASSES)
@@ -176,7 +185,7 @@ def story(**changes):
                for i, system in enumerate(demo.COMPARED)]
     maps = rng.dirichlet(np.ones(3), (7, 9)).transpose(2, 0, 1)
     bounds = [(0.3, 0.7), (0.05, None), (0.05, None)]
-    step = demo_page.Step(20, [0, 1, 4], maps, maps, bounds, [-0.5, 0.0, 1.0], 0.12, 4, 1e-7)
+    step = demo_page.Solved(20, [0, 1, 4], maps, maps, bounds, [-0.5, 0.0, 1.0], 0.12, 4, 1e-7)
     example = demo_page.Example(image, truth, dict.fromkeys(demo.COMPARED, truth))
     whole = demo_page.Story(classes, (200, 60), 2.5, results, [example] * 6, image, [step, step],
                             np.array([[20, 0.5, 1e-8, 4, 2e-4]] * 8), [], "no model")
@@ -196,6 +205,18 @@ def test_page_is_whole_and_needs_nothing_else():
         assert pixels.size == (int(image["width"]), int(image["height"])) and image["alt"]
 
 
+def test_a_short_demonstration_writes_the_page(tmp_path, monkeypatch, capfd):
+    """Everything is real but the length, and the photographs, which another test segments."""
+    monkeypatch.setattr(stories, "HEAD", ROOT / "models/absent.caffemodel")
+    monkeypatch.chdir(tmp_path)
+    demo.main(["--work", "here", "--iterations", "12", "--images", "8", "4"])
+    path = tmp_path / "here/output/demo/index.html"
+    assert str(path) in capfd.readouterr().out
+    page = Page(path.read_text(encoding="utf-8"))
+    assert all(SYSTEMS[system].title in " ".join(page.words) for system in demo.COMPARED)
+    assert "after 12 iterations" in page.words and len(page.images) > 20
+
+
 def test_page_shows_every_system_and_escapes_names():
     page = Page(demo_page.page(story()))
     words = " ".join(page.words)
@@ -206,20 +227,113 @@ def test_page_shows_every_system_and_escapes_names():
     assert "b" not in page.open and "etle" not in page.tags
 
 
-def test_page_shows_photographs_if_there_are_any():
-    photo = np.zeros((30, 40, 3), np.uint8)
-    page = Page(demo_page.page(story(photographs=[("cat", photo), ("bike", photo)], no_photographs=None)))
-    assert [image["alt"] for image in page.images if image["width"] == "40"] == ["cat", "bike"]
+def photograph(mask, shows, what="A cat & a dog"):
+    return demo_page.Photograph(what, shows, np.full((30, 40, 3), 120, np.uint8), mask, VOC_CLASSES)
+
+
+def test_page_shows_photographs_and_says_what_is_wrong():
+    cat, dog = VOC_CLASSES.index("cat"), VOC_CLASSES.index("dog")
+    mask = np.zeros((30, 40), np.uint8)
+    mask[:15] = cat
+    right, missed = photograph(mask, ("cat",)), photograph(mask, ("cat", "dog"), "Two")
+    mask = mask.copy()
+    mask[25:] = dog
+    page = Page(demo_page.page(story(photographs=[right, missed, photograph(mask, ("cat",))], no_photographs=None)))
+    words = " ".join(" ".join(page.words).split())
+    shown = [image["alt"] for image in page.images if image["width"] == "40"]
+    assert shown == [f"{what}, under the colours of the labels" for what in ("A cat & a dog", "Two", "A cat & a dog")]
+    assert words.count("wrong:") == 1 and re.search(r"wrong: there is no\s+dog", words)
+    assert words.count("missed:") == 1 and re.search(r"missed:\s+dog", words)
+    assert words.count(" 50 %") == 3 and " 17 %" in words
 
 
 def test_pictures_of_masks_have_the_labels_colours():
-    image = np.full((4, 6, 3), 128, np.uint8)
-    mask = np.array([[0, 1, 2, 3, 4, 5]] * 4, np.uint8)
-    painted = demo_page.painted(image, mask).astype(int)
+    image, mask = np.full((40, 40, 3), (0, 60, 90), np.uint8), np.zeros((40, 40), np.uint8)
     for label in range(1, 6):
-        nearest = min(range(6), key=lambda l: np.abs(painted[0, label] - demo_page.rgb(demo_page.COLOURS[l])).sum())
-        assert nearest == label
-    assert np.ptp(painted[0, 0]) == 0 and painted[0, 0, 0] > 180        # background: pale grey
+        mask[10:30, 10:30] = label
+        painted = demo_page.painted(image, mask)
+        assert painted.shape == (80, 80, 3)
+        assert (painted[22, 30:50] == colours()[label]).all()               # the band inside the outline
+        assert (painted[:15] == 50).all()                                   # the image without its colours
+
+
+def test_maps_are_as_opaque_as_their_probabilities():
+    shown = demo_page.heat(np.array([[0, 0.5, 1]]), 2)
+    assert shown[..., 3].tolist() == [[0, 128, 255]] and (shown[..., :3] == colours()[2]).all()
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [375, 1280])
+def test_page_needs_no_sideways_scrolling(width, tmp_path):
+    mask = np.zeros((300, 900), np.uint8)
+    shown = story(photographs=[demo_page.Photograph("wide", ("cat",), np.zeros((300, 900, 3), np.uint8), mask,
+                                                    VOC_CLASSES)], no_photographs=None)
+    assert overflowing(demo_page.page(shown), width, tmp_path) == (width, "")
+
+
+def test_narrow_screens_keep_the_heads_of_columns():
+    text = demo_page.page(story())
+    assert "attr(data-head)" in text
+    for head in ("mean IoU, %", "background", "fish"):
+        assert text.count(f'data-head="{head}"') == len(demo.COMPARED)
+    for head in ("truth, not seen in training", "learned from tags and sizes"):
+        assert text.count(f"<b>{head}</b>") == 6
+
+
+def test_lines_are_visible_on_paper_and_in_the_dark():
+    papers = re.findall("--paper: #([0-9a-f]{6})", STYLE)
+    assert len(papers) == 2
+    for line in demo_page.LINES.values():
+        assert min(contrast([*bytes.fromhex(line[1:])], [*bytes.fromhex(paper)]) for paper in papers) >= 3
+
+
+def test_the_page_readme_and_help_tell_one_duration(root):
+    """test_architecture.py compares all files with each other; the page is written from a constant."""
+    texts = demo_page.page(story()), demo.__doc__, (root / "README.md").read_text()
+    told = [dict(durations(text)).get("make demo") for text in texts]
+    assert told == [f"{demo_page.MINUTES} minute"] * 3
+
+
+# --- the commands that the page ends with ----------------------------------------------------------------------------
+
+def commands():
+    return [line for step in demo_page.NEXT for line in step.command.splitlines()]
+
+
+@pytest.mark.parametrize("line", commands())
+def test_the_tools_know_what_the_page_pastes(line):
+    """Every tool exists and knows the options; every file is there or made by a tool that comes before."""
+    tool, *words = shlex.split(line)
+    if not (ROOT / "tools/learn.py").exists() and ("learn.py" in line or "--model" in line):
+        pytest.skip("this copy has no tools/learn.py")
+    done = subprocess.run([ROOT / tool, "--help"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for word in words:
+        assert not word.startswith("--") or re.search(rf"{word}\b", done.stdout)
+        if word.endswith(".prototxt"):
+            assert (ROOT / word).is_file()
+
+
+def test_the_paper_starts_from_weights():
+    """A whole net that starts from nothing learns nothing in a day."""
+    get, init, train = commands()[-3:]
+    assert get == "tools/get_voc.py" and init == "tools/init_weights.py"
+    weights = shlex.split(train)[shlex.split(train).index("--weights") + 1]
+    assert ROOT / weights == init_weights.parse_args([]).out
+
+
+@pytest.mark.skipif(not (DATA / "vgg16_conv.caffemodel").exists(), reason="needs VGG-16: tools/init_weights.py")
+def test_the_first_command_works_as_pasted(tmp_path):
+    """In a folder with photographs, the real model and the CRF."""
+    source, = (path for path in stories.find_photographs()[0] if path.name == "motorcycle_left.png")
+    (tmp_path / "photos").mkdir()
+    shutil.copy(source, tmp_path / "photos/bike.png")
+    (tmp_path / "tools").symlink_to(ROOT / "tools")
+    done = subprocess.run(commands()[0], shell=True, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    mask = read_mask(tmp_path / "sharp/bike.png", len(VOC_CLASSES))
+    assert (mask == VOC_CLASSES.index("motorbike")).mean() > 0.2
+    assert (tmp_path / "sharp/overlay/bike.jpg").exists()
 
 
 def test_without_a_model_the_photographs_give_a_reason(tmp_path, monkeypatch):

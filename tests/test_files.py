@@ -32,6 +32,18 @@ def test_a_file_that_was_never_begun_is_an_error(tmp_path):
         pass
 
 
+def test_what_killed_runs_have_left_is_removed(tmp_path):
+    old, new, own = tmp_path / "sub/.a.123.part.png", tmp_path / ".b.456.part.npy", tmp_path / "c.part.txt"
+    old.parent.mkdir()
+    for path in (old, new, own):
+        path.touch()
+    for path in (old, own):
+        os.utime(path, (1e9, 1e9))
+    files.remove_parts(tmp_path)
+    assert not old.exists() and new.exists() and own.exists()       # somebody may be writing the new one
+    files.remove_parts(tmp_path / "no folder")
+
+
 def test_a_folder_appears_whole_or_not_at_all(tmp_path):
     target = tmp_path / "data"
     (tmp_path / ".data.part").mkdir()                   # what a killed run left

@@ -276,7 +276,7 @@ def test_interrupted_work_is_kept_and_leaves_no_halves(tiny, tmp_path, root, pyt
     for _ in range(3):                  # Python drops an interrupt that falls into a destructor: then once more
         process.send_signal(signal.SIGINT)
         try:
-            _, error = process.communicate(timeout=2)
+            _, error = process.communicate(timeout=30)
             break
         except subprocess.TimeoutExpired:
             pass

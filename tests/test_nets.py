@@ -1,6 +1,7 @@
 """The nets, with their solvers, say what the paper says, and fit together."""
 import json
 import math
+import re
 from pathlib import Path
 
 import caffe
@@ -222,3 +223,13 @@ def test_training_and_deploy_nets_have_the_same_layers():
         names = {l.name for l in read("prototxt", f"head_{system}").layer}
         assert not names & set(VGG_LAYERS)                               # VGG's fc6 must not load into a head
         assert shapes(f"demo_{system}") == shapes("demo_deploy")
+
+
+@pytest.mark.parametrize("page", ["README.md", "demo/demo_page.py"])
+def test_pages_tell_the_bounds_that_the_nets_have(page):
+    """Where a page says how much background there may be, it says what we train with."""
+    words = " ".join((ROOT / page).read_text().split())
+    told = re.findall(r"background (?:of )?(\d+) to (\d+) %(?: \((\d+) to (\d+) %)?", words)
+    tags, size = ((f"{100 * system['bg_lower']:.0f}", f"{100 * system['bg_upper']:.0f}")
+                  for system in (nets.TAGS, nets.SIZE))
+    assert all(numbers[:2] == tags and numbers[2:] in (size, ("", "")) for numbers in told)

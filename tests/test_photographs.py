@@ -35,6 +35,8 @@ def test_folders_files_and_patterns(photos, tmp_path):
 
 
 def test_results_are_no_photographs(photos, tmp_path, monkeypatch):
+    (photos / ".ccnn").mkdir()                              # the working files of tools/learn.py
+    Image.new("RGB", (4, 3)).save(photos / ".ccnn/one.png")
     (photos / "masks/sub").mkdir(parents=True)
     Image.new("RGB", (4, 3)).save(photos / "masks/sub/one.png")
     assert names([photos], photos / "masks") == ["one", "sub/deep/three", "sub/two.v2"]
@@ -46,9 +48,9 @@ def test_results_are_no_photographs(photos, tmp_path, monkeypatch):
 
 def test_only_the_names_of_a_split(photos, tmp_path):
     split = tmp_path / "val.txt"
-    split.write_text("sub/two.v2\none 1\n\n")
+    split.write_text("sub/two.v2\n one.png\n\n")
     assert names([photos], tmp_path / "out", split) == ["one", "sub/two.v2"]
-    for text, complaint in (("one\nx\ny\n", "'x' and 1 more"), ("", "names no photographs"), ("\n", "names no")):
+    for text, complaint in (("one\nx\ny\n", "'x' and 1 more"), ("", "lists no images"), ("\n", "lists no")):
         split.write_text(text)
         with pytest.raises(UserError, match=f"val.txt: .*{complaint}"):
             names([photos], tmp_path / "out", split)

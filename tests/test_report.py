@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from browser import needs_browser, overflowing
 from PIL import Image
 from skimage import data
 from test_pictures import contrast
@@ -216,6 +217,15 @@ def variables():
     light, dark = re.findall(r":root \{([^}]*)\}", page.STYLE)
     return [{key: tuple(bytes.fromhex(value)) for key, value in re.findall(r"--([a-z-]+): #([0-9a-f]{6})", block)}
             for block in (light, dark)]
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [375, 1280])
+def test_the_page_needs_no_sideways_scrolling(width, tmp_path):
+    classes = ("background", "Donaudampfschifffahrtsgesellschaftskapitän" * 2, "cup", "rocket")
+    wide = report([*real_photographs(), photograph("a" * 200 + ".jpg")], classes=classes, warnings=["w" * 300],
+                  steps=next_steps("/somewhere/far/away/" + "d" * 80, "photos"), facts={"f" * 90: "v" * 200})
+    assert overflowing(report_page(wide), width, tmp_path) == (width, "")
 
 
 def test_contrast_in_light_and_dark():

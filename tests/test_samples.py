@@ -67,7 +67,7 @@ def test_wrong_settings_are_named(voc, options, message):
 def test_missing_masks_are_named(voc):
     for i in (2, 3):
         (voc / f"SegmentationClass/2007_{i:06d}.png").unlink()
-    with pytest.raises(UserError, match=r"2007_000002.png: no such mask \(and 1 more\)"):
+    with pytest.raises(UserError, match=r"2007_000002.png and 1 more: no such mask"):
         Samples(still(voc, tops=TOPS))
     samples = Samples(still(voc, tags_from="annotations", tops=["data", "tags", "labels"], supervised=2))
     assert samples[0][0]["tags"][1] == 1

@@ -17,6 +17,10 @@ from ccnn import caffelog, explanation, figures
 from ccnn.constraints import size_constraints, tag_constraints
 from ccnn.errors import ImageError, UserError
 from ccnn.labels import VOC_CLASSES
+from ccnn.model import write_model
+from ccnn.paths import ROOT
+from ccnn.pictures import colours
+from ccnn.proto import read_net
 
 IDS = [f"2007_{k:06}" for k in range(20)]
 
@@ -225,7 +229,9 @@ def test_explanation_of_tags(scores):
     maps = {a.get_title(): a.images[0].get_array() for a in drawn.axes if a.images and a.get_title()}
     np.testing.assert_allclose(maps["p(bird)"].ravel(), p[3], atol=1e-6)
     np.testing.assert_allclose(maps["q(cat)"].ravel(), q[8], atol=1e-6)
-    assert (maps["labels of p"].reshape(-1, 3) == figures.COLOURS[p.argmax(axis=0)]).all()
+    best, shown = p.argmax(axis=0), maps["labels of p"].reshape(-1, 3)
+    assert (shown[best == 0] == explanation.PAPER).all() and (best == 3).any()
+    assert (shown[best == 3] == colours()[3]).all()
 
 
 def test_explanation_of_sizes(scores):
@@ -264,6 +270,62 @@ def test_constraints_of_a_real_net(model, caplog):
         show.main([*map(str, arguments), "--tags", "cat, dog", "--large", "cat", "--out", str(out)])
     assert f"replacing {out}" in caplog.text
     assert np.asarray(Image.open(out)).std() > 10 and list(out.parent.iterdir()) == [out]
+
+
+SIZE = {"supervision": "size", "bounds": {"fg_lower": 0.15, "fg_beta": "inf", "small_upper": 0.12}}
+TAGS = {"supervision": "tags", "bounds": {"fg_lower": 0.07, "bg_upper": 0.6}}
+
+
+def pack(folder, settings):
+    write_model(folder / "model.ccnn", folder / "net.prototxt", folder / "net.caffemodel",
+                ("background", "cat", "dog"), 48, settings)
+    return ["constraints", folder / "photo.png", "--model", folder / "model.ccnn", "--tags", "cat,dog"]
+
+
+@pytest.mark.parametrize("large, expected", [
+    ("cat", {(0, 0.2), (0, 0.7), (1, 0.15), (2, 0.12)}),
+    ("", {(0, 0.2), (1, 0.12), (2, 0.12)}),
+])
+def test_bounds_are_those_the_model_was_trained_with(model, large, expected, caplog):
+    folder, with_net = model
+    assert set(bounds(figure(*pack(folder, SIZE), "--large", large))) == expected
+    (folder / "net.json").write_text(json.dumps({"size": 48, **SIZE}))          # beside the weights, the same
+    assert set(bounds(figure(*with_net, "--tags", "cat,dog", "--large", large))) == expected
+    assert "paper" not in caplog.text
+
+
+def test_bounds_of_a_model_trained_on_tags(model):
+    folder, _ = model
+    assert set(bounds(figure(*pack(folder, TAGS)))) == {(0, 0.3), (0, 0.6), (1, 0.07), (2, 0.07)}
+
+
+def test_a_model_that_tells_no_bounds_gets_the_papers_and_a_line_says_so(model, caplog):
+    folder, _ = model
+    caplog.set_level("INFO")
+    assert set(bounds(figure(*pack(folder, {})))) == {(0, 0.3), (0, 0.7), (1, 0.05), (2, 0.05)}
+    assert "model.ccnn: does not say which bounds it was trained with; these are the paper's" in caplog.text
+
+
+@pytest.mark.parametrize("settings, arguments, message", [
+    (SIZE, [], "model.ccnn: was trained with sizes: say with --large"),
+    (TAGS, ["--large", "cat"], "--large: .*model.ccnn was trained on tags alone; leave it out"),
+    ({"supervision": "boxes"}, [], "model.ccnn: was trained on boxes"),
+    ({**TAGS, "bounds": {"fg_lower": 7}}, [], "model.ccnn: bounds: fg_lower"),
+    ({**TAGS, "bounds": {"lower": 0.1}}, [], "model.ccnn: bounds: .*lower"),
+    ({**TAGS, "bounds": {"fg_lower": []}}, [], "model.ccnn: bounds: fg_lower must be a number"),
+    (TAGS, ["--size", "40"], "--model says it all"),
+    (TAGS, ["--net", "n.prototxt"], "--model says it all"),
+])
+def test_a_model_refuses(model, settings, arguments, message):
+    with pytest.raises(UserError, match=message):
+        figure(*pack(model[0], settings), *arguments)
+
+
+@pytest.mark.parametrize("name", ["head_size", "head_tags"])
+def test_the_models_we_ship_tell_the_bounds_of_their_nets(name):
+    told = json.loads((ROOT / f"models/{name}.json").read_text())
+    loss, = (layer for layer in read_net(ROOT / f"prototxt/{name}.prototxt").layer if layer.name == "loss")
+    assert {"supervision": told["supervision"], **told["bounds"]} == json.loads(loss.python_param.param_str)
 
 
 @pytest.mark.parametrize("arguments, message", [

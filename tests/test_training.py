@@ -1,6 +1,4 @@
 """`caffe train` runs every solver; tools/train.py survives what ends a run."""
-import contextlib
-import itertools
 import math
 import os
 import re
@@ -8,7 +6,6 @@ import resource
 import shutil
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import numpy as np
@@ -17,58 +14,41 @@ import train
 import voc_data
 from caffe.proto import caffe_pb2
 from google.protobuf import text_format
-from tiny_voc import make_voc
+from sample_voc import make_sample
+from training_runs import (
+    SETTINGS,
+    assert_same,
+    children,
+    command,
+    end,
+    environment,
+    newest,
+    read,
+    wait_for,
+    weights_of,
+    workplace,
+)
 
 from ccnn import caffelog, proto, snapshots, training, weights
 from ccnn.errors import UserError
-from ccnn.trunk import VGG16
+from ccnn.vgg16 import trunk_weights
+
+pytest_plugins = "training_runs"        # its fixtures
 
 ROOT = Path(__file__).resolve().parent.parent
 SOLVERS = sorted(path.stem for path in (ROOT / "solvers").glob("*.prototxt"))
 VGG = [name for name in SOLVERS if not name.startswith(("head_", "demo_"))]
-DEMO_CLASSES = ("background", "fish", "beetle", "kite", "snail", "leaf")
 
 
 # --- every solver
 
-def workplace(folder):
-    """A folder in which the solvers run as in the repository's root."""
-    for name in ("prototxt", "solvers"):
-        (folder / name).symlink_to(ROOT / name)
-    (folder / "snapshots").mkdir()
-    return folder
-
-
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory):
-    """Drawn images of 33 x 25 pixels in the places where the nets look for VOC, features and the demonstration."""
-    folder = workplace(tmp_path_factory.mktemp("tiny"))
-    make_voc(folder / "data/VOCdevkit/VOC2012", size=(33, 25))
-    make_voc(folder / "data/demo", size=(33, 25), images=6, classes=DEMO_CLASSES)
-    (folder / "data/demo/classes.txt").write_text("\n".join(DEMO_CLASSES))
-    features = folder / "data/features"
-    features.mkdir()
-    (features / "index.json").write_text('{"size": 321}')
-    for number in range(4):
-        values = np.random.default_rng(number).exponential(size=(VGG16.channels, VGG16.cells(25), VGG16.cells(33)))
-        np.save(features / f"2007_{number:06d}.npy", values.astype(np.float16))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def real(tmp_path_factory, shared, python_bin):
-    """Three images of VOC, reduced to 49 pixels, with ImageNet's VGG-16 and its features."""
+def real(tmp_path_factory, python_bin):
+    """Four photographs, reduced to 49 pixels, with ImageNet's VGG-16 and its features."""
     folder = tmp_path_factory.mktemp("real")
-    source, weights = shared / "voc321/VOCdevkit/VOC2012", shared / "weights/vgg16_conv.caffemodel"
-    if not source.is_dir() or not weights.is_file():
-        pytest.skip("needs the shared VOC images and weights")
-    voc = folder / "data/VOCdevkit/VOC2012"
-    (voc / "ImageSets/Segmentation").mkdir(parents=True)
-    for name in ("JPEGImages", "SegmentationClass", "Annotations"):
-        (voc / name).symlink_to(source / name)
-    ids = (source / "ImageSets/Segmentation/train.txt").read_text().split()[:3]
-    for split in ("train", "train_aug"):
-        (voc / f"ImageSets/Segmentation/{split}.txt").write_text("\n".join(ids))
+    voc = make_sample(folder / "data/VOCdevkit/VOC2012")
+    shutil.copy(voc / "ImageSets/Segmentation/train.txt", voc / "ImageSets/Segmentation/train_aug.txt")
+    weights = trunk_weights()               # fetched once
     (folder / "solvers").symlink_to(ROOT / "solvers")
     (folder / "prototxt").mkdir()
     for path in (ROOT / "prototxt").glob("*.prototxt"):
@@ -102,17 +82,13 @@ def logged_losses(text):
 
 
 @pytest.mark.parametrize("name", SOLVERS)
-def test_caffe_trains_with_every_solver(name, tiny, caffe_bin):
-    if name in VGG and (ROOT.parent / "shared").is_dir():
-        pytest.skip("trains on real images below; twice would cost half a minute")
-    found = losses(name, tiny, caffe_bin)
-    assert len(found) >= 2 and all(math.isfinite(loss) and loss > 0 for loss in found)
-
-
-@pytest.mark.parametrize("name", [name for name in SOLVERS if not name.startswith("demo_")])    # (of drawn images)
-def test_caffe_trains_with_every_solver_on_voc(name, real, caffe_bin):
-    folder, weights = real
-    found = losses(name, folder, caffe_bin, *(["-weights", str(weights)] if name in VGG else []))
+def test_caffe_trains_with_every_solver(name, request, caffe_bin):
+    """The demonstration's on drawn images, the others on photographs."""
+    if name.startswith("demo_"):
+        found = losses(name, request.getfixturevalue("tiny"), caffe_bin)
+    else:
+        folder, weights = request.getfixturevalue("real")
+        found = losses(name, folder, caffe_bin, *(["-weights", str(weights)] if name in VGG else []))
     assert len(found) >= 2 and all(math.isfinite(loss) and loss > 0 for loss in found)
 
 
@@ -127,87 +103,6 @@ def test_without_data_one_line_says_what_gets_them(tmp_path, caffe_bin):
 
 
 # --- runs that end early
-
-# A constant rate: with `poly`, the weights at iteration k would depend on max_iter, in which these runs differ.
-SETTINGS = ["type=Adam", "momentum=0.9", "base_lr=0.001", "lr_policy=fixed", "iter_size=2", "snapshot=4", "display=3"]
-
-
-def command(prefix, *changes, solver="demo_tags"):
-    changes = [*SETTINGS, f"snapshot_prefix=snapshots/{prefix}", *changes]
-    changes = itertools.chain(*(["--set", change] for change in changes))
-    return [str(ROOT / "tools/train.py"), f"solvers/{solver}.prototxt", *changes]
-
-
-def environment(python_bin, caffe_bin):
-    return {**os.environ, "PATH": f"{Path(python_bin).parent}:{os.environ['PATH']}", "CAFFE": caffe_bin,
-            "OPENBLAS_NUM_THREADS": "1"}
-
-
-@pytest.fixture
-def start(tiny, tmp_path, python_bin, caffe_bin):
-    """Start tools/train.py in a folder with the tiny images and snapshots of its own."""
-    workplace(tmp_path)
-    (tmp_path / "data").symlink_to(tiny / "data")
-    started = []
-
-    def start(*arguments, solver="demo_tags", **options):
-        run = subprocess.Popen(command(*arguments, solver=solver), cwd=tmp_path, env=environment(python_bin, caffe_bin),
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
-        started.append(run)
-        return run
-    start.folder = tmp_path / "snapshots"
-    yield start
-    for run in started:
-        for pid in (run.pid, *children(run.pid)):
-            end(pid)
-        run.communicate()
-
-
-@pytest.fixture
-def finish(start):
-    """Run tools/train.py to its end: (status, stdout, stderr)."""
-    def finish(*arguments, **options):
-        run = start(*arguments, **options)
-        out, error = run.communicate()
-        assert "Traceback" not in error, error
-        return run.returncode, out, error
-    return finish
-
-
-def children(pid):
-    """The process ids of the children of a process."""
-    try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-
-
-def end(pid):
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-
-
-def wait_for(condition, run):
-    while not condition():
-        assert run.poll() is None, run.communicate()
-        time.sleep(0.01)
-
-
-def weights_of(start, prefix, iteration):
-    return weights.read_caffemodel(start.folder / f"{prefix}_iter_{iteration}.caffemodel")
-
-
-def assert_same(a, b):
-    """Bit for bit: with one thread of OpenBLAS, Caffe computes the same sums in the same order."""
-    assert a.keys() == b.keys()
-    for name in a:
-        for x, y in zip(a[name], b[name]):
-            np.testing.assert_array_equal(x, y, err_msg=name)
-
-
-def newest(start, prefix):
-    return max(int(path.stem.rpartition("_")[2]) for path in start.folder.glob(f"{prefix}_iter_*.solverstate"))
-
 
 def test_a_run_that_was_interrupted_and_killed_ends_in_the_same_weights(start, finish):
     # 1. ^C, once an iteration is past: a snapshot is left
@@ -238,10 +133,6 @@ def test_a_run_that_was_interrupted_and_killed_ends_in_the_same_weights(start, f
     assert (status, out) == (0, f"snapshots/a_iter_{second + 5}.caffemodel\n") and "already" in error
 
 
-def read(path):
-    return path.read_text() if path.exists() else ""
-
-
 def test_what_ended_caffe_is_named(start):
     run = start("killed", "max_iter=50000")
     wait_for(lambda: "Iteration 3 " in read(start.folder / "killed.log"), run)
@@ -262,13 +153,16 @@ def test_a_kill_in_the_middle_of_a_snapshot(start, finish):
 
     # 1. the first snapshot, in the weights: there is nothing to continue from
     status, _, error = finish("c", "max_iter=10", **limit(size["caffemodel"] - 1000))
-    assert status == 2 and "Check failed: proto.SerializeToOstream" in error
-    assert (start.folder / "c_iter_4.caffemodel").stat().st_size == size["caffemodel"] - 1000
-    # 2. again, in the solver's state: the weights are whole, the state is not
+    assert status == 2 and "error: a snapshot could not be written; is the disk full?" in error
+    assert "removing a part of a snapshot: snapshots/c_iter_4.caffemodel" in error
+    assert not list(start.folder.glob("c_iter_*"))
+    # 2. again, in the solver's state: the weights are whole and stay, the state does not
     status, _, error = finish("c", "max_iter=10", **limit(size["solverstate"] - 1000))
     assert status == 2 and "starting at random" in error
-    assert (start.folder / "c_iter_4.solverstate").stat().st_size == size["solverstate"] - 1000
-    # 3. a whole one at last, and the next cut
+    assert [path.name for path in start.folder.glob("c_iter_*")] == ["c_iter_4.caffemodel"]
+    # 3. a cut file is still there where the tool was killed too; then a whole one at last, and the next cut
+    state = (start.folder / "whole_iter_4.solverstate").read_bytes()
+    (start.folder / "c_iter_4.solverstate").write_bytes(state[:-1000])
     status, _, error = finish("c", "max_iter=4")
     assert status == 0 and "passing over a snapshot: snapshots/c_iter_4.solverstate: is not a whole" in error
     assert finish("c", "max_iter=10", **limit(size["solverstate"] - 1000))[0] == 2

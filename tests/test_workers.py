@@ -37,8 +37,29 @@ def test_spread_calls_the_function_once_for_each_task(jobs):
     assert ahead <= 2 * jobs                # memory is bounded
 
 
+def die_once(folder, x):
+    """The first task that comes here ends its process."""
+    try:
+        Path(folder, "died").touch(exist_ok=False)
+    except FileExistsError:
+        return x
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_work_goes_on_without_a_worker_that_was_ended(method, tmp_path, caplog):
+    done = list(workers.in_processes(die_once, [(tmp_path, x) for x in range(20)], 3, method))
+    assert sorted(done) == list(range(20))          # every result once, also of what the ended worker had begun
+    assert "a worker process was ended, most likely for lack of memory; going on with 2" in caplog.text
+
+
+def test_forked_workers_share_what_is_loaded_here():
+    loaded = object()
+    assert list(workers.in_processes(lambda x: id(loaded), [(1,), (2,)], 2, "fork")) == [id(loaded)] * 2
+
+
 def test_a_worker_that_dies_is_an_error_not_a_hang():
-    with pytest.raises(errors.UserError, match="fewer --jobs"):
+    with pytest.raises(errors.UserError, match="the last worker process was ended.*--jobs 1"):
         list(workers.in_processes(die, [(1,)], 2))
 
 

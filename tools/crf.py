@@ -13,7 +13,6 @@ import os
 from pathlib import Path
 
 import _activate  # noqa: F401
-from tqdm import tqdm
 
 from ccnn import command
 from ccnn.crf import PRESETS, load_preset
@@ -21,6 +20,7 @@ from ccnn.errors import UserError
 from ccnn.masks import print_report, save_mask, unfinished
 from ccnn.photographs import pair_with_photographs
 from ccnn.probabilities import names_of, refine
+from ccnn.progress import Progress
 from ccnn.workers import in_processes
 
 
@@ -31,7 +31,7 @@ def main(argv=None):
     photographs = dict(pair_with_photographs(args.probabilities, args.images))
     todo = unfinished([(path, args.out / f"{path.stem}.png") for path in photographs], settings, args.force)
     tasks = ((path, photographs[path], mask, preset, settings) for path, mask in todo)
-    results = tqdm(in_processes(refine_file, tasks, args.jobs), total=len(todo), unit="image", disable=None)
+    results = Progress(in_processes(refine_file, tasks, args.jobs), total=len(todo), unit="image")
     failures = [failure for failure in results if failure]
     return print_report(failures, len(todo) - len(failures), args.out)
 
@@ -42,7 +42,7 @@ def parse_args(argv):
     add("probabilities", nargs="+", type=Path, help=".npz files, or folders of them")
     add("--images", type=Path, required=True, metavar="DIR", help="the photographs, same names")
     add("--out", type=Path, required=True, metavar="DIR", help="where NAME.png goes")
-    add("--preset", default="authors", metavar="P", help=f"{', '.join(PRESETS)}, or a file of tools/tune_crf.py")
+    add("--preset", default="heads", metavar="P", help=f"{', '.join(PRESETS)}, or a file of tools/tune_crf.py")
     add("--jobs", type=command.count, default=os.cpu_count(), metavar="N", help="processes (default: all cores)")
     add("--force", action="store_true", help="make masks again, and replace files made otherwise")
     return parser.parse_args(argv)

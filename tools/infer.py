@@ -28,13 +28,14 @@ import os
 from pathlib import Path
 
 import _activate  # noqa: F401
-from tqdm import tqdm
 
 from ccnn import command
 from ccnn.crf import LONG_SIDE, PRESETS, load_preset
+from ccnn.files import remove_parts
 from ccnn.masks import print_report, unfinished
 from ccnn.photographs import find_photographs
 from ccnn.predict import SIZES, Recipe, find_model, mask_settings_of, segment_files
+from ccnn.progress import Progress
 from ccnn.tags import tagged
 
 MODELS_OWN = "model"        # the preset that the model names
@@ -47,11 +48,12 @@ def main(argv=None):
     recipe = Recipe(tagged(args.tags, files.classes), preset, args.ilp)
     work = [(source, *outputs(args, name))
             for source, name in find_photographs(args.photographs, args.only, args.out)]
+    remove_parts(args.out)
     todo = unfinished(work, mask_settings_of(files, recipe), args.force)
     failures = []
     if todo:
         results = segment_files(todo, files, recipe, args.jobs, args.gpu)
-        failures = [failure for failure in tqdm(results, total=len(todo), unit="image", disable=None) if failure]
+        failures = [failure for failure in Progress(results, total=len(todo), unit="image") if failure]
     return print_report(failures, len(todo) - len(failures), args.out)
 
 

@@ -61,9 +61,10 @@ def main(argv=None):
         command.say(f"{lesson.model}: ready")
     tools = os.path.relpath(Path(sys.argv[0]).resolve().parent)
     photographs = look(lesson)
-    write(lesson, photographs, None, UNCHECKED if args.no_check else "Being computed.", tools)
+    said = [*warnings, *lesson.notes]
+    write(lesson, said, photographs, None, UNCHECKED if args.no_check else "Being computed.", tools)
     if not args.no_check:
-        write(lesson, photographs, *hold_out(lesson), tools)
+        write(lesson, said, photographs, *hold_out(lesson), tools)
     lesson.write_state(lesson.state._replace(report=wanted))
     print(lesson.model)
     print(lesson.report)

@@ -3,7 +3,7 @@
 
     tools/show.py panel tags=masks/tags size=masks/size --out panel.png
     tools/show.py log snapshots/head_tags.log --out curves.png
-    tools/show.py constraints data/VOCdevkit/VOC2012/JPEGImages/2007_000033.jpg --tags aeroplane --out aeroplane.png
+    tools/show.py constraints street.jpg --tags bus,person --large bus --out street.png
 
 `tools/show.py panel --help` and so on tell more. Figures end in .png, .pdf or .svg.
 """
@@ -16,15 +16,15 @@ import numpy as np
 
 from ccnn import command
 from ccnn.caffelog import read_log
-from ccnn.constraints import size_constraints, tag_constraints
 from ccnn.errors import UserError
 from ccnn.files import warn_if_there
 from ccnn.images import read_image
 from ccnn.labels import VOC_CLASSES, read_classes
 from ccnn.lists import read_split
 from ccnn.paths import VOC
-from ccnn.predict import find_model, load_model
+from ccnn.predict import MODEL, find_model, load_model
 from ccnn.runs import parse_run
+from ccnn.tags import parse_large, parse_tags
 
 
 def main(argv=None):
@@ -61,11 +61,14 @@ def parse_args(argv):
     add = subcommand(constraints)
     add("image", type=Path, help="a photograph")
     add("--tags", required=True, metavar="A,B", help="the classes in it")
-    add("--large", metavar="A,B", help="those above a tenth of the image: the size constraints ('' if none is)")
+    add("--large", metavar="A,B", help="those above a tenth of the image, if the model was trained with sizes "
+        "('' if none is)")
     command.add_model_options(add)
 
     args = parser.parse_args(argv)
     command.check_suffix("--out", args.out, ".png", ".pdf", ".svg")
+    if args.draw is constraints and args.model and (args.net or args.weights or args.classes or args.size):
+        raise UserError("--model says it all: leave out --net, --weights, --classes and --size")
     return args
 
 
@@ -115,31 +118,20 @@ def constraints(args):
     """What the constraints did to one image: the net's output q, the latent distribution p nearest to it that obeys
     them, and the labels' areas in both against their bounds.
 
-    tools/show.py constraints data/VOCdevkit/VOC2012/JPEGImages/2007_000033.jpg --tags aeroplane --out aeroplane.png
     tools/show.py constraints street.jpg --tags bus,person --large bus --out street.png
+    tools/show.py constraints cat.jpg --tags cat --model photos/model.ccnn --out cat.png
+
+    The bounds are those that the model was trained with, as its file tells them.
     """
-    from ccnn.explanation import draw_explanation
+    from ccnn.explanation import draw_explanation, trained_constraints
     rgb = read_image(args.image)
     files = find_model(**command.model_options(args))
-    present = flags(args.tags, files.classes, "--tags")
-    if args.large is None:
-        c = tag_constraints(present)
-    else:
-        large = flags(args.large, files.classes, "--large")
-        if (large & ~present).any():
-            raise UserError(f"--large {args.large}: {files.classes[np.argmax(large & ~present)]} is not among --tags")
-        c = size_constraints(present, large)
+    present = parse_tags(args.tags, files.classes, "--tags")
+    large = None if args.large is None else parse_large(args.large, present, files.classes, "--large")
+    c = trained_constraints(files.settings, present, large, args.model or args.weights or MODEL)
     model = load_model(files)
     return draw_explanation(model.reduce(rgb), model.scores(rgb, args.image).values, c, files.classes)
 
-
-def flags(names, classes, option):
-    """(L,) bool from "cat,person"."""
-    names = [name.strip() for name in names.split(",") if name.strip()]
-    unknown = [name for name in names if name not in classes[1:]]
-    if unknown:
-        raise UserError(f"{option}: {unknown[0]} is not a class of this model; it knows {', '.join(classes[1:])}")
-    return np.isin(classes, names)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,12 @@
 
     tools/train.py solvers/ccnn_tags.prototxt --weights data/vgg16_8s.caffemodel
     tools/train.py solvers/head_tags.prototxt --set max_iter=3000
+    tools/train.py solvers/ccnn_tags.prototxt --weights data/vgg16_8s.caffemodel --split train    # VOC without SBD
 
 The same command starts, and continues from the newest whole snapshot. A snapshot that a crash has cut off is passed
 over, and the images go on in the order that an uninterrupted run would have seen. ^C leaves a snapshot; a loss that
-is not a number ends the run without one. Caffe's log is kept beside the snapshots; the trained model is printed.
+is not a number ends the run without one. Caffe ends with this process, even if that is killed. Of two runs with the
+same snapshot prefix, the second one is refused. Caffe's log is kept beside the snapshots; the trained model is printed.
 
 The paths inside solvers and nets are relative to the current directory, as for `caffe train`; where the solver's net
 is not found from there, to the repository.
@@ -33,7 +35,7 @@ def main(argv=None):
         args.weights = args.weights and args.weights.resolve()
         os.chdir(ROOT)
         command.say(f"working in {ROOT}, where the paths of solver and net begin")
-    training = prepare(solver, args.weights, args.gpu)
+    training = prepare(solver, args.weights, args.gpu, split=args.split)
     command.say(training.beginning)
     if training.run():
         command.say("stopped; the same command continues")
@@ -49,6 +51,8 @@ def parse_args(argv):
     parser.add_argument("--gpu", type=int, metavar="N", help="train on this GPU, if Caffe was built for one")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
                         help="change a setting of the solver; may be repeated")
+    parser.add_argument("--split", metavar="NAME", help="train on this list of images instead of the net's: `train` is "
+                        "VOC's own 1,464 images, where SBD is missing; or the path of a file with one id per line")
     args = parser.parse_args(argv)
     if not args.solver.is_file():
         raise UserError(f"{args.solver}: no such file")

@@ -27,7 +27,7 @@ cdef void projected_gradient_ascent(Dual problem) noexcept nogil:
             return
         new_value = problem.measure(new_lam, new_v, NULL)
         if problem.passes == check:
-            check *= 2                              # steps to and fro even out over longer and longer ways
+            check *= 2                              # lam may swing; over a longer stretch the swings cancel
             if problem.is_infeasible():
                 return
         new_slope = 0

@@ -25,7 +25,9 @@ cdef class GeneralRows(Dual):
             self.matrix_row, self.matrix_entry = matrix.indices.astype(np.intc, copy=False), matrix.data
             self.matrix_size = self.matrix_entry.shape[0]
             if (self.matrix_start.shape[0] != self.L * self.n + 1 or self.matrix_row.shape[0] != self.matrix_size
-                    or self.matrix_start[self.L * self.n] > self.matrix_size):
+                    or self.matrix_start[self.L * self.n] > self.matrix_size or self.matrix_start[0] != 0
+                    or (np.diff(matrix.indptr) < 0).any()
+                    or self.matrix_size and not 0 <= matrix.indices.min() <= matrix.indices.max() < self.k):
                 raise ValueError("the arrays of the constraint matrix do not fit each other: they were changed")
 
     cdef bint prepare(self) noexcept nogil:
@@ -197,7 +199,7 @@ cdef class GeneralRows(Dual):
     cdef void accumulate(self, double* v, double* H) noexcept nogil:
         """v = mean_i u_i and H = mean_i (E[a a'] - u_i u_i'), where u_i = E[a] under p_i.
 
-        Each pair of rows is added to one of its two places in H; the two are then added up.
+        A pair of rows (j, h) is added to H[j, h] or to H[h, j]. At the end both get the sum.
         """
         cdef Py_ssize_t k = self.k, c, e, d, j, rows = 0
         cdef double x, y
@@ -285,6 +287,6 @@ cdef double write_rows(GeneralRows s, const real* f, real* out, bint gradient) n
         for i in range(s.n):
             x = p[i] if p[i] > least else 0
             out[at + i] = (out[at + i] if gradient else 0) - <real>(scale * x)
-        for i in range(s.n if gradient else 0):
+        for i in range(s.n if gradient and s.hardness != 1 else 0):
             scores += p[i] * f[at + i]
     return (s.hardness - 1) * scores / s.n

@@ -1,4 +1,4 @@
-from ._constants cimport BLOCK
+from ._constants cimport BLOCK, QUARTER
 
 cdef inline Py_ssize_t padded(Py_ssize_t size) noexcept nogil:
     """A row of E has whole blocks; the pixels past the end are certain of the group's first label."""

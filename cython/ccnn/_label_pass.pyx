@@ -3,8 +3,7 @@ from libc.math cimport log
 from libc.string cimport memset
 
 cdef enum:
-    QUARTER = 64    # of a block: four pixels share a division, and sums run in four strands
-    LOGS = 16       # factors multiplied before one logarithm is taken; a factor is within exp(+-30), so 16 are finite
+    LOGS = 16       # factors multiplied before one logarithm is taken; a factor is at most labels * exp(30), so 16 are finite
 
 
 cdef double pass_over_pixels(
@@ -66,7 +65,7 @@ cdef double pass_over_pixels(
             factors = 0
     mean[0] -= stride - size                          # the pixels past the end
     logs -= (stride - size) * log(w[0])
-    if cov != NULL:                                   # rows of diag(p) - p p' add up to 0: no variance is a difference
+    if cov != NULL:                                   # rows of diag(p) - p p' sum to 0: no digits cancel
         for l in range(labels):
             for m in range(l):
                 x = cov[l * labels + m]

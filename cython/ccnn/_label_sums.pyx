@@ -39,10 +39,9 @@ cdef class LabelSums(Dual):
         if self.regions is not None:
             regions = &self.regions[0, 0]
         # each group is padded to whole blocks: with fewer pixels per group, general rows are faster
-        self.too_many_groups = not group_pixels(
-            self.allowed, self.L if self.per_pixel else 0, regions, 0 if regions == NULL else self.k, self.n,
-            16 + self.n // 64, m, &self.groups)
-        if self.too_many_groups:
+        if not group_pixels(self.allowed, self.L if self.per_pixel else 0, regions, 0 if regions == NULL else self.k,
+                            self.n, 16 + self.n // 64, m, &self.groups):
+            self.too_many_groups = not m.failed
             return False
         G = self.groups.count
         for j in range(self.k):

@@ -73,7 +73,7 @@ cdef void newton_steps(Dual problem, Workspace* s, Py_ssize_t passes, double rou
             return
         logit_residual(problem, s)
         slope = newton_step(problem, s, radius)                                             # 2
-        if not slope > 0:                           # the pulls of several rows may point downhill together
+        if not slope > 0:                           # the step for `pull` may lower D: take the plain gradient
             for j in range(k):
                 s.pull[j] = problem.g[j]
             slope = newton_step(problem, s, radius)

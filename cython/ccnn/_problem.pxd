@@ -10,9 +10,10 @@ cdef class Dual:
     cdef readonly object scores     # in,  L x n
     cdef const float* f32           # where they lie: one of the two is not NULL
     cdef const double* f64
+    cdef object gradient            # the array of the gradient, kept alive, or None
     cdef float* diff32              # out, L x n  the gradient, in the scores' dtype, or both NULL
     cdef double* diff64
-    cdef object mask                # in,  L, or L x n if per_pixel
+    cdef object mask                # in,  L, or L x n if per_pixel; flat, kept alive
     cdef bint per_pixel
     cdef const uint8_t* allowed     # where the mask lies
     cdef double* b                  # in,  k      bounds
@@ -32,7 +33,7 @@ cdef class Dual:
     cdef double* lam                # out, k
     cdef double* v                  # out, k      the values of the rows
     cdef double* g                  # out, k      the gradient b - v; hard rows aim a little inside
-    cdef double value               # D(lam) without its constant mean_i log Z_i
+    cdef double value               # D(lam) without its constants: mean_i log Z_i, and `known`
     cdef double gap, residual
     cdef Py_ssize_t passes
     cdef const double* measured     # the point that p belongs to
@@ -48,8 +49,8 @@ cdef class Dual:
     cdef bint too_many_groups       # LabelSums only: GeneralRows must do it
     cdef object error               # an exception that a signal handler raised
     cdef bint polls                 # may this thread run signal handlers?
-    cdef int own_stop
-    cdef int* stop                  # not 0: give up; shared by the problems of a batch
+    cdef volatile int own_stop
+    cdef volatile int* stop               # not 0: give up; shared by the problems of a batch
     cdef long long polled           # milliseconds, when signals were last checked
 
     cdef double* x                  # scratch, k  lam in the units of the caller

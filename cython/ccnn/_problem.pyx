@@ -1,6 +1,7 @@
 """The problem and its certificate.
 
-With scores f (L labels x n pixels) and q = softmax(f), the paper's problem (equation 6), per pixel, is
+With scores f (L labels x n pixels, multiplied by the hardness), q_i = softmax(f_i) and Z_i = sum_l exp(f_li), the
+paper's problem (equation 6), per pixel, is
 
     minimise    mean_i KL(p_i || q_i) + beta' xi
     subject to  v_j(p) >= b_j - xi_j,   xi >= 0,   p_i a distribution on the labels allowed at pixel i
@@ -19,7 +20,7 @@ exp(f_li + sum_j lam_j a_jil). For this p the duality gap needs only the values 
 
 so every pass over the pixels certifies its own point. All sums are float64.
 
-Rows come in any unit: the maximisers see them divided by their range at a pixel, and lam multiplied by it.
+Rows come in any unit. The maximisers see them multiplied by `unit`, and lam divided by it.
 """
 import numpy as np
 
@@ -53,7 +54,8 @@ cdef class Dual:
     """
 
     def __cinit__(self, constraints, f, diff, double hardness, double tol):
-        cdef const double[::1] b = constraints.b, beta = constraints.beta
+        # -ffast-math knows no infinity: NumPy replaces it
+        cdef const double[::1] b = constraints.b, beta = np.minimum(constraints.beta, HARD)
         cdef Py_ssize_t j, k = b.shape[0]
         cdef const float[:, ::1] f32
         cdef const double[:, ::1] f64
@@ -67,9 +69,10 @@ cdef class Dual:
         else:
             f64, diff64 = f, diff
             self.f64, self.diff64 = &f64[0, 0], NULL if diff is None else &diff64[0, 0]
-        self.mask = np.ones(self.L, bool) if constraints.allowed is None else constraints.allowed
-        self.per_pixel = self.mask.ndim == 2
-        cdef const uint8_t[::1] allowed = self.mask.reshape(-1).view(np.uint8)
+        mask = np.ones(self.L, bool) if constraints.allowed is None else constraints.allowed
+        self.per_pixel = mask.ndim == 2
+        self.mask, self.gradient = np.ascontiguousarray(mask).reshape(-1).view(np.uint8), diff
+        cdef const uint8_t[::1] allowed = self.mask
         self.allowed = &allowed[0]
         self.b, self.beta, self.unit, self.tolerance = reals(m, k), reals(m, k), reals(m, k), reals(m, k)
         self.low, self.high, self.magnitude, self.energy = reals(m, k), reals(m, k), reals(m, k), reals(m, k)
@@ -78,7 +81,7 @@ cdef class Dual:
         if m.failed:
             raise MemoryError(f"the solver needs {m.failed} bytes more")
         for j in range(k):
-            self.b[j], self.beta[j] = b[j], min(beta[j], HARD)
+            self.b[j], self.beta[j] = b[j], beta[j]
         self.stop = &self.own_stop
         self.polls = True
 
@@ -88,12 +91,13 @@ cdef class Dual:
     # ---- what a kind of rows defines --------------------------------------------------------------
 
     cdef bint prepare(self) noexcept nogil:
-        """Allocate, arrange the scores; fill low, high and magnitude. False if there is no memory."""
+        """Allocate, arrange the scores; fill low, high, magnitude and energy. False if there is no memory, or if there
+        are too_many_groups."""
         return False
 
     cdef double evaluate(self, const double* lam, double* v, double* H) noexcept nogil:
-        """Return -mean_i log sum_l exp(f_li + sum_j lam_j a_jil) over pixels with a choice of labels, less
-        what the others add to lam'v; fill v and, if it is not NULL, H: the covariance of the rows."""
+        """Return -mean_i log sum_l exp(f_li + sum_j lam_j a_jil); fill v and, if it is not NULL, H: the covariance of
+        the rows. A pixel with one label may count lam'a only: its score is in `known`."""
         return 0
 
     cdef double support(self, const double* d) noexcept nogil:
@@ -115,7 +119,7 @@ cdef class Dual:
     # ---- rows in a unit of their own --------------------------------------------------------------
 
     cdef void normalise(self) noexcept nogil:
-        """Divide every row by its range at a pixel: its root mean square, rounded to a power of 2, changes no digit.
+        """Multiply every row by `unit`, a power of 2, which changes no digit. Its range at a pixel is then about 1.
 
         A row with the same value for every p is decided here. If it is soft, its dual is 0 or beta. If it is hard,
         it contradicts by itself or holds; a price of 0 then takes it out of the problem.
@@ -277,7 +281,7 @@ cdef class Dual:
     cdef double loss(self) noexcept nogil:
         """mean_i KL(p_i || softmax(f_i)); from here on diff is its gradient (softmax(f) - p) / n.
 
-        As log p_i(l) = hardness * f_li + sum_j lam_j a_jil - log Z_i, no logarithm of p is needed: the loss is
+        As log p_i(l) = hardness * f_li + sum_j lam_j a_jil - the log of its denominator, no logarithm of p is needed: the loss is
         D(lam) - lam' (b - v) + (hardness - 1) mean_i sum_l p_i(l) f_li + mean_i log sum_l exp(f_li), with D as
         `dual_value` returns it.
         """

@@ -93,6 +93,8 @@ cdef inline word largest(const word* bits, Py_ssize_t size) noexcept nogil:
 def mean_log_partition(const real[:, ::1] f, double hardness):
     """mean_i log sum_l exp(hardness * f_li) over all labels, in float64."""
     cdef Py_ssize_t L = f.shape[0], n = f.shape[1], l, i
+    if not L or not n:
+        raise ValueError(f"scores must be labels x pixels; got shape {(L, n)}")
     cdef double[::1] top = np.empty(n), total = np.zeros(n)
     cdef double logs = 0
     with nogil:

@@ -23,7 +23,6 @@ cdef extern from "pthread.h" nogil:
     int pthread_mutex_destroy(pthread_mutex_t* mutex)
 
 
-
 cdef void solve(Dual problem, bint by_newton) noexcept nogil:
     """Everything of a call that needs no interpreter; the fields of problem say what came of it."""
     if not problem.accepted and not problem.check_scores():
@@ -47,7 +46,7 @@ cdef struct Queue:
     Py_ssize_t count
     Py_ssize_t next         # the first problem that no thread has taken
     bint by_newton
-    int stop                # no further problem is to be taken
+    volatile int stop       # no further problem is to be taken; any thread may set it
     pthread_mutex_t lock
 
 
@@ -58,7 +57,10 @@ cdef void* work(void* queue) noexcept nogil:
 
 
 cdef void work_through(Queue* queue, bint polls) noexcept nogil:
-    """Solve problems until none is left or one has bad scores. All before it were taken, so the first one is found."""
+    """Solve problems until none is left, or until one has bad scores.
+
+    Problems are taken in order. So every problem before a bad one is checked too, and the error names the first one.
+    """
     cdef Py_ssize_t taken
     while True:
         pthread_mutex_lock(&queue.lock)

@@ -44,7 +44,7 @@ cdef class Solution:
                can make d'v(p) that large
     loss       None, or mean_i KL(p_i || softmax(f_i)) if its gradient was asked for
 
-    p is written when it is asked for. value reads the scores again: ask before they change.
+    p is written when it is asked for. A Solution keeps the solver's memory until then. value reads the scores again: ask before they change.
     A pickle holds p and value, not the scores.
     """
 
@@ -147,16 +147,15 @@ def maximize_batch(F, constraints, hardness=1.0, method="newton", tol=1e-6, thre
     threads      how many; 0: one per processor that this process may use
     diff         None, or an array like F
 
-    The threads end with the call, so a process may fork before or after it. An error names the image; all of diff is
-    then 0.
+    The threads end with the call, so a process may fork before or after it. An error of an image names it, and has its
+    number as `error.image`. If the solver had begun, all of diff is then 0.
     """
     cdef bint by_newton = _checked_options(hardness, method, tol)
     F = _checked_scores(F, 3)
     constraints = list(constraints)
     if len(constraints) != len(F):
         raise ValueError(f"F has {len(F)} images; got constraints for {len(constraints)}")
-    if diff is not None and diff.shape != F.shape:
-        raise ValueError(f"diff must be like the scores, {F.shape}; got {diff.shape}")
+    _check_diff(diff, F)
     if threads < 0:
         raise ValueError(f"threads must be 0 (one per processor) or positive; got {threads}")
     threads = threads or len(os.sched_getaffinity(0))
@@ -165,14 +164,17 @@ def maximize_batch(F, constraints, hardness=1.0, method="newton", tol=1e-6, thre
         try:
             problems.append(_problem(F[i], c, None if diff is None else diff[i], hardness, tol))
         except ValueError as error:
-            raise ValueError(f"image {i}: {error}") from None
+            raise _of_image(ValueError(f"image {i}: {error}"), i) from None
     cdef list todo = problems
     cdef Dual problem
     try:
         while todo:
             solve_all(todo, by_newton, min(threads, len(todo)))
             for i, problem in enumerate(problems):
-                _raise_errors(problem, f"image {i}: ")
+                try:
+                    _raise_errors(problem, f"image {i}: ")
+                except ValueError as error:
+                    raise _of_image(error, i)
             todo = []
             for i, problem in enumerate(problems):
                 if problem.too_many_groups:
@@ -212,14 +214,29 @@ cdef _checked_scores(f, int axes):
 cdef Dual _problem(f, constraints, diff, hardness, tol):
     """The problem, checked: no array that the solver reads is shorter than it expects."""
     _check_fit(constraints, f.shape[0], f.shape[1])
-    if diff is not None:
-        if diff.shape != f.shape:
-            raise ValueError(f"diff must be like the scores, {f.shape}; got {diff.shape}")
-        if np.may_share_memory(diff, f):
-            raise ValueError("diff overlaps the scores in memory: it would overwrite them while they are read")
+    _check_diff(diff, f)
     if constraints.matrix is None:
         return LabelSums(constraints, f, diff, hardness, tol)
     return GeneralRows(constraints, f, diff, hardness, tol)
+
+
+cdef int _check_diff(diff, f) except -1:
+    if diff is None:
+        return 0
+    if not isinstance(diff, np.ndarray) or diff.shape != f.shape or diff.dtype != f.dtype:
+        got = f"{diff.dtype} of shape {diff.shape}" if isinstance(diff, np.ndarray) else type(diff).__name__
+        raise ValueError(f"diff must be like the scores, a NumPy array of {f.dtype} and shape {f.shape}; got {got}")
+    if not (diff.flags.c_contiguous and diff.flags.writeable):
+        raise ValueError("diff must be contiguous and writeable")
+    if np.may_share_memory(diff, f):
+        raise ValueError("diff overlaps the scores in memory: it would overwrite them while they are read")
+    return 0
+
+
+cdef _of_image(error, i):
+    """The error with the number of its image."""
+    error.image = i
+    return error
 
 
 cdef int _check_fit(c, Py_ssize_t L, Py_ssize_t n) except -1:
