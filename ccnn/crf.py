@@ -9,6 +9,9 @@ Mean field of Potts' model: q <- softmax(f + sum_k w_k K_k q), with two kernels 
 
 each normalised after filtering (its weights at a pixel sum to 1), as the paper's authors did. Distances are in
 pixels of photographs of VOC's size: a long side of 500.
+
+Mean field takes time in proportion to the labels. A label that is nowhere in the photograph more than NEGLIGIBLE times
+as likely as the best label stays out: its marginals are 0.
 """
 import json
 from pathlib import Path
@@ -19,6 +22,8 @@ import numpy as np
 from ccnn.errors import UserError
 
 LONG_SIDE = 500         # pixels: the size that the presets' distances are made for
+
+NEGLIGIBLE = 0.02       # times the probability of a pixel's best label; 0: every label enters mean field
 
 
 class Preset(NamedTuple):
@@ -68,11 +73,13 @@ def check_preset(preset: Preset) -> Preset:
     return preset
 
 
-def dense_crf(rgb: np.ndarray, scores: np.ndarray, preset: Preset) -> np.ndarray:
+def dense_crf(rgb: np.ndarray, scores: np.ndarray, preset: Preset, negligible: float = NEGLIGIBLE) -> np.ndarray:
     """Marginals after `preset.iterations` of mean field, L x H x W float32.
 
-    rgb    : H x W x 3 uint8, no mean subtracted
-    scores : L x H x W, defined up to a constant per pixel: a net's scores or the logarithm of probabilities
+    rgb        : H x W x 3 uint8, no mean subtracted
+    scores     : L x H x W, defined up to a constant per pixel: a net's scores or the logarithm of probabilities
+    negligible : labels that are nowhere this many times as likely as the best label of the pixel do not enter;
+                 their marginals are 0
     """
     import pydensecrf.densecrf as dcrf  # not needed for masks without CRF
     rgb, scores = np.asarray(rgb), np.asarray(scores)
@@ -81,14 +88,17 @@ def dense_crf(rgb: np.ndarray, scores: np.ndarray, preset: Preset) -> np.ndarray
     if scores.ndim != 3 or scores.shape[1:] != rgb.shape[:2] or not scores.size:
         raise ValueError(f"scores must be L x {rgb.shape[0]} x {rgb.shape[1]}, as the image; got {scores.shape}")
     check_preset(preset)
-    energy = np.ascontiguousarray(scores.max(axis=0) - scores, np.float32)      # -log-softmax, up to a constant
+    energy = np.asarray(scores.max(axis=0) - scores, np.float32)        # -log-softmax, up to a constant
     if not np.isfinite(energy.max()):
         raise ValueError(f"scores hold {np.count_nonzero(~np.isfinite(scores))} NaN or infinite values")
-    labels, height, width = scores.shape
+    entering = np.exp(-energy.min(axis=(1, 2))) >= negligible           # at least the best label of some pixel
+    labels, height, width = np.count_nonzero(entering), *rgb.shape[:2]
     normalization = getattr(dcrf, NORMALIZATION[preset.normalization])
     crf = dcrf.DenseCRF2D(width, height, labels)
-    crf.setUnaryEnergy(energy.reshape(labels, -1))
+    crf.setUnaryEnergy(np.ascontiguousarray(energy[entering]).reshape(labels, -1))
     crf.addPairwiseGaussian(preset.gaussian_xy, preset.gaussian_weight, dcrf.DIAG_KERNEL, normalization)
     crf.addPairwiseBilateral(preset.bilateral_xy, preset.bilateral_rgb, np.require(rgb, None, ["C", "W"]),
                              preset.bilateral_weight, dcrf.DIAG_KERNEL, normalization)
-    return np.array(crf.inference(preset.iterations), np.float32).reshape(scores.shape)
+    q = np.zeros(scores.shape, np.float32)
+    q[entering] = np.reshape(crf.inference(preset.iterations), (labels, height, width))
+    return q

@@ -124,6 +124,27 @@ def test_memory_layout_type_and_constants_do_not_matter(problem):
     assert scores is problem[1] and np.array_equal(rgb, problem[0])
 
 
+def test_negligible_labels_stay_out(problem):
+    """Of seven labels three are nowhere as much as 0.02 times as likely as the best."""
+    rgb, scores = problem
+    # nowhere more likely than exp(-4.5) = 0.011 of the best; the first of them just enters
+    faint = scores.max(axis=0) - 4.5 - np.abs(scores[:3])
+    faint[:, 7, 9] = scores[:, 7, 9].max() - 4.5
+    entering = faint[:1] + 0.8                              # 0.025
+    many = np.concatenate([scores, entering, faint])
+    pruned, every = crf.dense_crf(rgb, many, BOTH), crf.dense_crf(rgb, many, BOTH, negligible=0)
+    assert (pruned[5:] == 0).all() and (pruned[:5] > 0).all() and (every > 0).all()
+    assert np.allclose(pruned.sum(axis=0), 1, atol=1e-4)
+    # the others are those of mean field without the three, and the labels stay
+    assert np.array_equal(pruned[:5], crf.dense_crf(rgb, many[:5], BOTH))
+    assert (pruned.argmax(axis=0) == every.argmax(axis=0)).mean() > 0.995
+    assert distance(every, all_pairs(rgb, many, BOTH)) < TOLERANCE      # 0 is the published mean field
+
+    # a photograph of one label
+    alone = np.concatenate([scores[:1] + 100, scores])
+    assert np.array_equal(crf.dense_crf(rgb, alone, BOTH), np.eye(5)[0][:, None, None] * np.ones(rgb.shape[:2]))
+
+
 @pytest.mark.parametrize("rgb, scores, complaint", [
     (np.zeros((4, 5, 3)), np.zeros((2, 4, 5)), "uint8"),
     (np.zeros((4, 5), np.uint8), np.zeros((2, 4, 5)), "H x W x 3"),
