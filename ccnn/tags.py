@@ -36,6 +36,14 @@ def parse_tags(text, classes, where):
     return _flags([known[name] for name in names], classes)
 
 
+def parse_large(text, present, classes, where):
+    """(L,) bool: which of the classes that are present are large."""
+    large = parse_tags(text, classes, where)
+    if (large & ~present).any():
+        raise UserError(f"{where}: {classes[(large & ~present).argmax()]!r} is large but not among the tags")
+    return large
+
+
 def _flags(names, classes):
     """(L,) bool, True for these classes."""
     return np.isin(np.arange(len(classes)), [classes.index(name) for name in names])

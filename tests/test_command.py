@@ -102,7 +102,6 @@ def elsewhere(tmp_path):
     ("show.py panel mine=masks --voc voc --out panel.png", "panel.png"),
     ("score.py mine=masks --voc voc --out scores.md", "scores.md"),
     ("infer.py --out found photo.jpg", "found/photo.png"),
-    ("pack_model.py --out mine.ccnn", "mine.ccnn"),
 ])
 def test_a_tool_works_in_any_directory(elsewhere, command, made):
     """Paths that the user gives begin where the user is; what a tool takes by default, in the repository."""

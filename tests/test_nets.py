@@ -12,6 +12,7 @@ from google.protobuf import text_format
 
 from ccnn import nets, paper, weights
 from ccnn.grid import score_size
+from ccnn.learn import RECIPE
 from ccnn.net import score_grid
 from ccnn.trunk import VGG16
 
@@ -225,11 +226,11 @@ def test_training_and_deploy_nets_have_the_same_layers():
         assert shapes(f"demo_{system}") == shapes("demo_deploy")
 
 
-@pytest.mark.parametrize("page", ["README.md", "demo/demo_page.py"])
-def test_pages_tell_the_bounds_that_the_nets_have(page):
+@pytest.mark.parametrize("page, changes", [("README.md", RECIPE.bounds), ("demo/demo_page.py", {"tags": {}, "size": {}})])
+def test_pages_tell_the_bounds_that_the_nets_have(page, changes):
     """Where a page says how much background there may be, it says what we train with."""
     words = " ".join((ROOT / page).read_text().split())
     told = re.findall(r"background (?:of )?(\d+) to (\d+) %(?: \((\d+) to (\d+) %)?", words)
-    tags, size = ((f"{100 * system['bg_lower']:.0f}", f"{100 * system['bg_upper']:.0f}")
-                  for system in (nets.TAGS, nets.SIZE))
+    tags, size = ((f"{100 * settings['bg_lower']:.0f}", f"{100 * settings['bg_upper']:.0f}")
+                  for settings in ({**nets.TAGS, **changes["tags"]}, {**nets.SIZE, **changes["size"]}))
     assert all(numbers[:2] == tags and numbers[2:] in (size, ("", "")) for numbers in told)
