@@ -103,8 +103,11 @@ def end(pid):
 
 
 def wait_for(condition, run):
+    """Wait while a process runs; ten minutes are for a busy machine."""
+    limit = time.monotonic() + 600
     while not condition():
         assert run.poll() is None, run.communicate()
+        assert time.monotonic() < limit, "did not happen"
         time.sleep(0.01)
 
 
