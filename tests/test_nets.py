@@ -226,7 +226,8 @@ def test_training_and_deploy_nets_have_the_same_layers():
         assert shapes(f"demo_{system}") == shapes("demo_deploy")
 
 
-@pytest.mark.parametrize("page, changes", [("README.md", RECIPE.bounds), ("demo/demo_page.py", {"tags": {}, "size": {}})])
+@pytest.mark.parametrize("page, changes", [
+    ("README.md", RECIPE.bounds), ("demo/demo_page.py", {"tags": {}, "size": {}})])
 def test_pages_tell_the_bounds_that_the_nets_have(page, changes):
     """Where a page says how much background there may be, it says what we train with."""
     words = " ".join((ROOT / page).read_text().split())
