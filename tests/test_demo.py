@@ -207,7 +207,7 @@ def test_page_is_whole_and_needs_nothing_else():
 
 def test_a_short_demonstration_writes_the_page(tmp_path, monkeypatch, capfd):
     """Everything is real but the length, and the photographs, which another test segments."""
-    monkeypatch.setattr(stories, "HEAD", ROOT / "models/absent.caffemodel")
+    monkeypatch.setattr(stories, "MODEL", ROOT / "models/absent.ccnn")
     monkeypatch.chdir(tmp_path)
     demo.main(["--work", "here", "--iterations", "12", "--images", "8", "4"])
     path = tmp_path / "here/output/demo/index.html"

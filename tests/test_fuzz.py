@@ -61,7 +61,8 @@ CASES = {
                  "--count 2", {MASK: 3}),
     "score": (f"a=masks {VOC} --out out/t.md --out out/t.json", {MASK: 6, SPLIT: 6, "masks/2007_000001.png": 6}),
     "score, earlier results": (f"results.json {VOC} --out out/t.md", {"results.json": 12}),
-    "score, test server": (f"masks {VOC} --server out/results.tar", {"masks/2007_000001.png": 6, SPLIT: 4}),
+    "score, test server": ("masks --voc unlabelled --server out/results.tar --split test.txt",
+                           {"masks/2007_000001.png": 6, "test.txt": 4}),
     "show": (f"panel a=masks {VOC} --out out/a.png", {IMAGE: 1, MASK: 1, SPLIT: 1, "masks/2007_000001.png": 1}),
     "show, the log": ("log train.log --out out/a.png", {"train.log": 4}),
     "show, the constraints": (f"constraints {IMAGE} --tags cat {NET_ARGUMENTS} --out out/a.png",
@@ -82,6 +83,8 @@ def world(tmp_path_factory):
     """Good files for every tool, and Caffe loaded once for all the children."""
     root = tmp_path_factory.mktemp("world")
     make_voc(root / "voc", images=3, size=(40, 32))
+    shutil.copytree(root / "voc/JPEGImages", root / "unlabelled/JPEGImages")
+    shutil.copy(root / SPLIT, root / "test.txt")
     (root / "net").mkdir()
     make_net(root / "net")
     (root / ABOUT).write_text('{"size": 40}')

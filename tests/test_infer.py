@@ -328,7 +328,8 @@ def test_a_model_is_one_file_and_its_masks_carry_the_names(packed):
     photo = save(packed / "a.png")
     run_model(packed, "fish", photo, "--crf")
     mask = packed / "out/a.png"
-    assert np.array_equal(mask_of(mask)[0, :57] > 0, RAMP[:57] > 128)
+    found = mask_of(mask)[0] > 0            # the CRF may move the edge, at column 43, by a pixel or two
+    assert not found[:41].any() and found[45:57].all()
     assert masks.mask_classes(mask) == ["background", "fish", "große Katze"]
     settings = masks.mask_settings(mask)
     assert settings["model"] == read_model(packed / "fish.ccnn").fingerprint and settings["size"] == 65

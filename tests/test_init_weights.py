@@ -166,7 +166,7 @@ def test_a_joined_model_keeps_the_size_and_the_classes_of_its_head(tmp_path, net
     head.with_suffix(".json").write_text(json.dumps({"size": 224, "classes": classes, "score": {"mIoU": 40}}))
     lines = run("--net", net, "--out", out, trunk, head)
     assert lines[-1] == f"{out.with_suffix('.json')}: size, classes of the source, for tools/infer.py"
-    files = predict.find_model(net, out)
+    files = predict.find_model(net=net, weights=out)
     assert (files.size, files.classes) == (224, tuple(classes))
 
     trunk.with_suffix(".json").write_text('{"size": 321}')
@@ -184,8 +184,8 @@ def test_the_shipped_head_keeps_its_size_when_joined(tmp_path, rng):
     trunk, out = tmp_path / "trunk.caffemodel", tmp_path / "joined.caffemodel"
     write_caffemodel(trunk, {name: [np.zeros(shape), np.zeros(shape[0])] for name, shape in shapes.items()})
     net = ROOT / "prototxt/head_deploy.prototxt"
-    init_weights.main(["--net", str(net), "--out", str(out), str(trunk), str(ROOT / "models/head_size.caffemodel")])
-    assert predict.find_model(net, out).size == 224
+    init_weights.main(["--net", str(net), "--out", str(out), str(trunk), str(ROOT / "models/head_size.ccnn")])
+    assert predict.find_model(net=net, weights=out).size == 224
 
 
 def test_trunk_and_head_are_joined(tmp_path, net, rng):

@@ -9,7 +9,6 @@ from ccnn.crf import PRESETS
 from ccnn.errors import ImageError, UserError
 from ccnn.features import features_shape
 from ccnn.images import read_image
-from ccnn.labels import VOC_CLASSES
 from ccnn.masks import mask_settings
 
 RED = (4 * np.arange(60)).astype(np.uint8)          # exceeds 128 from column 33 on
@@ -69,20 +68,18 @@ def test_a_photograph_without_permission_is_not_called_damaged(tmp_path, monkeyp
 
 
 def test_a_forgotten_net_or_weights_is_one_line_of_ours(tmp_path, root):
-    """tools/infer.py and tools/show.py take the default for the one that is missing."""
     demo = root / "prototxt/demo_deploy.prototxt"
     weights = make_net(tmp_path)[1]
-    for files, complaint in (
-        (predict.find_model(net=demo), "head_size.caffemodel: has no layer conv1, but .*demo_deploy.prototxt needs it"),
-        (predict.ModelFiles(predict.NET, [weights], VOC_CLASSES, 224), "tiny.caffemodel: has no layer conv1_1, but"),
-        (predict.ModelFiles(demo, [weights], VOC_CLASSES, 224), "tiny.caffemodel: has no layer conv1, but"),
-    ):
-        with pytest.raises(UserError, match=f"{complaint}.*; give --net and --weights that belong together$"):
-            predict.load_model(files)
+    for options in ({"net": demo}, {"weights": weights}):
+        with pytest.raises(UserError, match="a model is --net and --weights together, or --model alone; name both"):
+            predict.find_model(**options)
+    with pytest.raises(UserError, match="tiny.caffemodel: has no layer conv1, but .*; give --net and --weights that "
+                                        "belong together$"):
+        predict.load_model(predict.find_model(net=demo, weights=weights))
 
 
 def test_weights_of_another_shape_are_one_line_of_ours(tmp_path):
     net, weights = make_net(tmp_path)
     net.write_text(net.read_text().replace("num_output: 21", "num_output: 5"))
     with pytest.raises(UserError, match="has layer fc8 as 21x3x1x1, but .* needs it as 5x3x1x1; give --net and --w"):
-        predict.load_model(predict.ModelFiles(net, [weights], VOC_CLASSES, 224))
+        predict.load_model(predict.find_model(net=net, weights=weights))

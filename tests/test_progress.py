@@ -9,7 +9,8 @@ from ccnn import progress
 
 
 @pytest.fixture
-def said(caplog):
+def said(caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("ccnn"), "handlers", [])      # a command of another test may have set one
     caplog.set_level(logging.INFO, "ccnn")
     return lambda: [record.getMessage() for record in caplog.records]
 

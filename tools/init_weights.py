@@ -48,10 +48,15 @@ def main(argv=None):
 
 
 def told_by(sources):
-    """What the .json files of the sources tell of size and classes; {} where they tell nothing."""
+    """What the sources tell of size and classes, a model in itself, weights in a .json beside them; {}: nothing."""
     told = {}
-    for path in (source.with_suffix(".json") for source in sources):
-        about = read_about(path, path) if path.exists() else {}
+    for source in sources:
+        path = source if source.suffix == ".ccnn" else source.with_suffix(".json")
+        if source.suffix == ".ccnn":
+            model = read_model(source)
+            about = {"size": model.size, "classes": list(model.classes)}
+        else:
+            about = read_about(path, path) if path.exists() else {}
         told.update({path: {key: about[key] for key in ("size", "classes") if key in about}} if about else {})
     if any(about != next(iter(told.values())) for about in told.values()):
         raise UserError(f"{' and '.join(map(str, told))} differ in size or classes; remove the one that does not count")
