@@ -5,7 +5,8 @@
     search.miou[best]
 
 The search is DeepLab's: gaussian kernel fixed at 3 / 3, ten iterations; first three values of each parameter of the
-bilateral kernel, then the neighbours of the best, one step away, until no neighbour is better.
+bilateral kernel, then the neighbours of the best, one step away, until no neighbour is better. Distances are for
+photographs of 500 pixels and scale with the photograph: what is found on small ones holds for large ones.
 """
 import itertools
 import json
@@ -16,7 +17,7 @@ from typing import Optional
 
 import numpy as np
 
-from ccnn.crf import PRESETS, Preset
+from ccnn.crf import LONG_SIDE, PRESETS, Preset
 from ccnn.errors import UserError
 from ccnn.files import digest, whole_file
 from ccnn.images import read_mask
@@ -31,7 +32,8 @@ COARSE = {"bilateral_weight": (5, 7, 10), "bilateral_xy": (50, 70, 100), "bilate
 STEPS = {"bilateral_weight": 1, "bilateral_xy": 10, "bilateral_rgb": 1}     # of the fine search
 
 # what all that compete have in common; the other parameters are set by the search
-FIXED = Preset(gaussian_xy=3, gaussian_weight=3, bilateral_xy=1, bilateral_rgb=1, bilateral_weight=1, iterations=10)
+FIXED = Preset(gaussian_xy=3, gaussian_weight=3, bilateral_xy=1, bilateral_rgb=1, bilateral_weight=1, iterations=10,
+               long_side=LONG_SIDE, keep=PRESETS["heads"].keep)
 
 SEARCHED = {field: getattr(FIXED, field) for field in STEPS}
 
@@ -61,8 +63,7 @@ class Search:
         log.info("%s: %d presets were scored before", self.path, len(self.miou))
 
     def best(self) -> Preset:
-        """The best preset of the search. Named presets with another gaussian kernel or fewer iterations do not
-        compete."""
+        """The best preset of the search. Named presets, which differ in more than what is searched, do not compete."""
         tried = [preset for preset in self.miou if preset and preset._replace(**SEARCHED) == FIXED]
         return max(tried, key=lambda preset: self.miou[preset])
 
@@ -130,7 +131,7 @@ def score_one(preset: Optional[Preset], source: Path, photograph: Path, mask: Pa
     """(preset, confusion matrix, None), or an error's text as the third."""
     try:
         truth = read_mask(mask, labels)
-        found = refine(source, photograph, preset)
+        found, _ = refine(source, photograph, preset)
         if truth.shape != found.shape:
             raise UserError(f"{mask}: {truth.shape} is not the size of {photograph}, {found.shape}")
         if found.max() >= labels:

@@ -4,7 +4,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Optional
+from typing import NamedTuple, Optional, Union
 
 import numpy as np
 from PIL import Image
@@ -14,6 +14,8 @@ from ccnn.files import whole_file
 from ccnn.labels import indexed
 from ccnn.pictures import mask_text
 from ccnn.text import and_more, plural
+
+NAMED = 10              # objects of a report; more are counted
 
 log = logging.getLogger(__name__)
 
@@ -78,9 +80,26 @@ def is_newer(path: Path, source: Path) -> bool:
     return path.exists() and path.stat().st_mtime >= source.stat().st_mtime
 
 
-def print_report(failures: Sequence[str], made: int, out: Path) -> int:
-    """Print what was made and, at the end, what was not; return the command's exit status."""
-    print(f"{plural(made, 'mask')} in {out}")
+class Lost(NamedTuple):
+    """An object that the CRF takes out of a mask."""
+    mask: Path
+    name: str                   # of its class
+    kept: bool                  # the preset's bound has kept a part of it
+
+
+def print_report(answers: Sequence[Union[str, Sequence[Lost]]], out: Path) -> int:
+    """Print what was made, what was lost to the CRF and, at the end, what was not made; return the exit status.
+
+    answers : one per photograph, what was lost in it, or one line on why there is no mask
+    """
+    failures = [answer for answer in answers if isinstance(answer, str)]
+    print(f"{plural(len(answers) - len(failures), 'mask')} in {out}")
+    lost = sorted(one for answer in answers if not isinstance(answer, str) for one in answer)
+    for kept, what in ((True, "kept a part of what the CRF would have removed"), (False, "the CRF has removed")):
+        objects = [f"{one.name} in {one.mask}" for one in lost if one.kept == kept]
+        if objects:
+            masks = plural(len({one.mask for one in lost if one.kept == kept}), "mask")
+            print(f"{masks}: {what}: {', '.join(objects[:NAMED])}{and_more(objects[NAMED - 1:])}")
     for failure in failures:
         print(failure, file=sys.stderr)
     if failures:

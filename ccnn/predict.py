@@ -11,19 +11,19 @@ import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional, Union
 
 import numpy as np
 from scipy.special import softmax
 
 from ccnn.baselines import image_level_prior
-from ccnn.crf import LONG_SIDE, Preset, dense_crf
+from ccnn.crf import LONG_SIDE, Preset, sharpen
 from ccnn.errors import UserError
 from ccnn.files import digest, whole_file
 from ccnn.grid import Scores, label_map, positions, sample
 from ccnn.images import read_image, shrink
 from ccnn.labels import VOC_CLASSES, read_classes
-from ccnn.masks import save_mask
+from ccnn.masks import Lost, save_mask
 from ccnn.model import read_model
 from ccnn.net import check_scores, forward, load_caffe, load_net, score_grid
 from ccnn.paths import ROOT
@@ -154,15 +154,16 @@ def segment(rgb: np.ndarray, model: Model, recipe: Recipe) -> np.ndarray:
     return mask_and_probabilities(rgb, model.scores(rgb), recipe)[0]
 
 
-def mask_and_probabilities(rgb: np.ndarray, scores: Scores, recipe: Recipe) -> tuple[np.ndarray, Optional[np.ndarray]]:
-    """The mask, and the CRF's marginals of recipe.labels, l x h x w, if there is a CRF."""
+def mask_and_probabilities(rgb: np.ndarray, scores: Scores, recipe: Recipe
+                           ) -> tuple[np.ndarray, Optional[np.ndarray], dict[int, bool]]:
+    """The mask; if there is a CRF, its marginals of recipe.labels, l x h x w; and {label: kept} that it lost."""
     f = allowed_scores(scores, recipe)
     if not recipe.preset:
-        return labels_of(recipe, label_map(f, *scores.cells(*rgb.shape[:2]))), None
+        return labels_of(recipe, label_map(f, *scores.cells(*rgb.shape[:2]))), None, {}
     small = shrink(rgb, LONG_SIDE)
-    q = dense_crf(small, sample(f, *scores.cells(*small.shape[:2])), recipe.preset)
+    q, lost = sharpen(small, sample(f, *scores.cells(*small.shape[:2])), recipe.preset)
     rows, columns = (positions(*sides) for sides in zip(rgb.shape[:2], small.shape[:2]))
-    return labels_of(recipe, label_map(q, rows, columns)), q
+    return labels_of(recipe, label_map(q, rows, columns)), q, {recipe.labels[k]: kept for k, kept in lost.items()}
 
 
 def allowed_scores(scores: Scores, recipe: Recipe) -> np.ndarray:
@@ -175,9 +176,10 @@ def labels_of(recipe: Recipe, found: np.ndarray) -> np.ndarray:
 
 
 def segment_files(work: Sequence[tuple[Path, ...]], files: ModelFiles, recipe: Recipe, jobs: int = 1,
-                  gpu: Optional[int] = None) -> Iterator[Optional[str]]:
+                  gpu: Optional[int] = None) -> Iterator[Union[str, list[Lost]]]:
     """Make (mask, *others) of every (photograph, mask, *others); of the others, .jpg is an overlay and .npz holds the
-    probabilities. Yields once per photograph: None, or one line on why there is no mask.
+    probabilities. Yields once per photograph: the objects that were lost to the CRF, mostly [], or one line on why there
+    is no mask.
 
     The net runs in this process, everything after it in `jobs` more (1: in this one).
     """
@@ -191,10 +193,10 @@ def segment_files(work: Sequence[tuple[Path, ...]], files: ModelFiles, recipe: R
                 yield rgb, model.scores(rgb, source), recipe, files.classes, settings, outputs
             except UserError as e:
                 failures.append(str(e))
-    for _ in in_processes(write_outputs, tasks(), jobs):
+    for lost in in_processes(write_outputs, tasks(), jobs):
         while failures:
             yield failures.pop(0)
-        yield None
+        yield lost
     yield from failures
 
 
@@ -206,10 +208,11 @@ def mask_settings_of(files: ModelFiles, recipe: Recipe) -> dict:
 
 
 def write_outputs(rgb: np.ndarray, scores: Scores, recipe: Recipe, classes: Sequence[str], settings: dict,
-                  outputs: Sequence[Path]) -> None:
-    """Write a photograph's files. The mask's path comes first; it is written last, because it says that all is done."""
+                  outputs: Sequence[Path]) -> list[Lost]:
+    """Write a photograph's files. The mask's path comes first; it is written last, because it says that all is done.
+    Returns what was lost to the CRF."""
     mask_path, *others = outputs
-    mask, q = mask_and_probabilities(rgb, scores, recipe)
+    mask, q, lost = mask_and_probabilities(rgb, scores, recipe)
     for path in others:
         if path.suffix == ".jpg":
             with whole_file(path) as part:
@@ -222,3 +225,4 @@ def write_outputs(rgb: np.ndarray, scores: Scores, recipe: Recipe, classes: Sequ
             p[recipe.labels] = q
             save_probabilities(path, p, classes, recipe.preset)
     save_mask(mask_path, mask, settings, classes)
+    return [Lost(mask_path, classes[label], kept) for label, kept in lost.items()]

@@ -11,7 +11,7 @@ from typing import Optional
 
 import numpy as np
 
-from ccnn.crf import LONG_SIDE, Preset, dense_crf
+from ccnn.crf import LONG_SIDE, Preset, sharpen
 from ccnn.errors import UserError
 from ccnn.files import whole_file
 from ccnn.grid import label_map, positions, sample
@@ -57,13 +57,14 @@ def log_probabilities(p: np.ndarray) -> np.ndarray:
     return np.log(np.maximum(p, SMALLEST))
 
 
-def refine(source: Path, photograph: Path, preset: Optional[Preset]) -> np.ndarray:
-    """The mask that a CRF makes of a file of probabilities, at the photograph's size; without preset, their argmax."""
+def refine(source: Path, photograph: Path, preset: Optional[Preset]) -> tuple[np.ndarray, dict[int, bool]]:
+    """The mask that a CRF makes of a file of probabilities, at the photograph's size, and what it lost (ccnn.crf.sharpen);
+    without preset, their argmax."""
     p, rgb = read_probabilities(source), read_image(photograph)
     small = shrink(rgb, LONG_SIDE)
     (height, width), (h, w), (rows, columns) = rgb.shape[:2], small.shape[:2], p.shape[1:]
     if abs(rows * width - columns * height) > max(height, width):       # more than a pixel of rounding
         raise UserError(f"{source}: {rows} x {columns} is not the shape of {photograph}, {height} x {width}")
     scores = sample(log_probabilities(p), positions(h, rows), positions(w, columns))
-    q = dense_crf(small, scores, preset) if preset else scores
-    return label_map(q, positions(height, h), positions(width, w))
+    q, lost = sharpen(small, scores, preset) if preset else (scores, {})
+    return label_map(q, positions(height, h), positions(width, w)), lost

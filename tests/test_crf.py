@@ -1,9 +1,12 @@
 """The dense CRF against all pairs of pixels."""
+import json
+
 import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter
 from scipy.special import softmax
 
+import ccnn
 from ccnn import crf
 from ccnn.errors import UserError
 
@@ -145,6 +148,89 @@ def test_negligible_labels_stay_out(problem):
     assert np.array_equal(crf.dense_crf(rgb, alone, BOTH), np.eye(5)[0][:, None, None] * np.ones(rgb.shape[:2]))
 
 
+def test_distances_scale_with_the_photograph(problem):
+    twice = BOTH._replace(gaussian_xy=2 * BOTH.gaussian_xy, bilateral_xy=2 * BOTH.bilateral_xy)
+    scaled = crf.dense_crf(*problem, BOTH._replace(long_side=15))           # the photograph has 30 pixels
+    assert np.array_equal(scaled, crf.dense_crf(*problem, twice))
+    assert distance(scaled, crf.dense_crf(*problem, BOTH)) > TOLERANCE
+
+
+STRONG = crf.Preset(gaussian_xy=3, gaussian_weight=3, bilateral_xy=60, bilateral_rgb=20, bilateral_weight=10,
+                    iterations=10)
+
+
+@pytest.fixture
+def street():
+    """A photograph of one colour, of which the scores say: label 1 in a thin stripe, label 2 in a small square, label 3
+    in a large part, label 4 in a small part but nowhere with more than half of the probability."""
+    rng = np.random.default_rng(0)
+    labels = np.zeros((60, 80), int)
+    labels[10:13, 5:60] = 1
+    labels[20:28, 10:18] = 2
+    labels[40:, :] = 3
+    labels[2:8, 60:75] = 4
+    scores = 0.8 * (labels == np.arange(5)[:, None, None]) + rng.normal(0, 0.05, (5, 60, 80))
+    scores[:4] += np.where((labels > 0) & (labels < 4), 2, 0) * (labels == np.arange(4)[:, None, None])
+    scores[0] += np.where(labels == 0, 2, 0)
+    rgb = np.full((60, 80, 3), 100, np.uint8)
+    rgb[40:] = 200
+    return rgb, scores.astype(np.float32), labels
+
+
+def test_sharpen_keeps_objects_and_tells(street):
+    rgb, scores, labels = street
+    assert np.array_equal(scores.argmax(axis=0), labels)
+    plain = crf.dense_crf(rgb, scores, STRONG)
+    gone = [1, 2, 4]
+    assert not np.isin(plain.argmax(axis=0), gone).any()                # else the test proves nothing
+
+    # 1. without a bound: what dense_crf gives, and what it removed
+    q, lost = crf.sharpen(rgb, scores, STRONG)
+    assert np.array_equal(q, plain) and lost == dict.fromkeys(gone, False)
+
+    # 2. with one: that much of each, where it was, and no more; the net was unsure of label 4
+    for keep in (0.3, 0.7, 1):
+        q, lost = crf.sharpen(rgb, scores, STRONG._replace(keep=keep))
+        assert lost == {1: True, 2: True, 4: False}
+        found = q.argmax(axis=0)
+        for label in (1, 2):
+            share = (found[labels == label] == label).mean()
+            assert keep <= share < keep + 0.1
+            assert (labels[found == label] == label).all()
+        elsewhere = ~np.isin(labels, (1, 2))
+        assert np.array_equal(q[:, elsewhere], plain[:, elsewhere])
+        assert np.allclose(q.sum(axis=0), 1, atol=1e-4)
+        assert np.array_equal(q.astype(np.float16).argmax(axis=0) == 1, found == 1)     # as probabilities are saved
+
+    # 3. where nothing is lost, nothing is changed
+    q, lost = crf.sharpen(rgb, scores, STRONG._replace(gaussian_weight=0.1, bilateral_weight=0.1, keep=0.7))
+    assert lost == {}
+    assert np.array_equal(q, crf.dense_crf(rgb, scores, STRONG._replace(gaussian_weight=0.1, bilateral_weight=0.1)))
+
+
+def test_what_is_kept_is_the_nearest_distribution(street):
+    """By the certified solver: of all p in which the labels have as much of their objects, none is nearer to q."""
+    rgb, scores, labels = street
+    q = crf.dense_crf(rgb, scores, STRONG)
+    kept = q.copy()
+    assert crf.keep_objects(kept, scores, 0.5) == [1, 2]
+    regions = np.array([(labels == label).ravel() for label in (1, 2)], float)
+    share = [(kept[label].ravel() * region).mean() for label, region in zip((1, 2), regions)]
+    rows = ccnn.Constraints(np.eye(5)[[1, 2]], share, [np.inf, np.inf], None, regions)
+    solution = ccnn.maximize(np.log(q.reshape(5, -1).astype(float)), rows)
+    assert solution.status == "optimal" and (solution.lam > 0).all()
+    assert np.allclose(solution.p, kept.reshape(5, -1), atol=1e-5)
+
+
+def test_a_label_that_mean_field_rounds_to_nothing_is_kept(street):
+    rgb, scores, labels = street
+    preset = STRONG._replace(bilateral_weight=500)
+    assert (crf.dense_crf(rgb, scores, preset)[1] == 0).all()
+    q, lost = crf.sharpen(rgb, scores, preset._replace(keep=0.3))
+    assert lost[1] and np.isfinite(q).all() and np.allclose(q.sum(axis=0), 1, atol=1e-4)
+    assert (q.argmax(axis=0)[labels == 1] == 1).mean() >= 0.3
+
+
 @pytest.mark.parametrize("rgb, scores, complaint", [
     (np.zeros((4, 5, 3)), np.zeros((2, 4, 5)), "uint8"),
     (np.zeros((4, 5), np.uint8), np.zeros((2, 4, 5)), "H x W x 3"),
@@ -162,7 +248,8 @@ def test_wrong_arrays_are_refused(rgb, scores, complaint):
 
 @pytest.mark.parametrize("change", [
     {"gaussian_xy": 0}, {"bilateral_rgb": -1}, {"bilateral_xy": np.nan}, {"gaussian_weight": "3"}, {"iterations": 2.5},
-    {"iterations": -1}, {"normalization": "sideways"}, {"bilateral_weight": None},
+    {"iterations": -1}, {"normalization": "sideways"}, {"bilateral_weight": None}, {"long_side": 32.5},
+    {"long_side": -1}, {"keep": -0.1}, {"keep": 1.1}, {"keep": np.nan}, {"keep": True}, {"keep": "0.3"},
 ])
 def test_wrong_parameters_are_refused(change):
     with pytest.raises(ValueError, match=next(iter(change))):
@@ -170,12 +257,21 @@ def test_wrong_parameters_are_refused(change):
 
 
 def test_presets_are_those_of_the_publications():
-    assert crf.load_preset("authors") == (3, 3, 60, 20, 10, 10, "after")
-    assert crf.load_preset("untuned") == (6, 6, 50, 4, 5, 10, "after")
-    assert crf.load_preset("tuned") == (19, 15, 61, 10, 35, 10, "after")
-    assert crf.load_preset("pydensecrf") == (3, 3, 80, 13, 10, 5, "symmetric")
+    plain = 0, 0                                            # distances do not scale, nothing is bounded
+    assert crf.load_preset("authors") == (3, 3, 60, 20, 10, 10, "after", *plain)
+    assert crf.load_preset("untuned") == (6, 6, 50, 4, 5, 10, "after", *plain)
+    assert crf.load_preset("tuned") == (19, 15, 61, 10, 35, 10, "after", *plain)
+    assert crf.load_preset("pydensecrf") == (3, 3, 80, 13, 10, 5, "symmetric", *plain)
     with pytest.raises(UserError, match="authors, untuned, tuned"):
         crf.load_preset("autors")
+
+
+def test_a_preset_file_without_bound_stays_the_plain_crf(tmp_path):
+    """Files that were written before there was one."""
+    old = {"gaussian_xy": 3, "gaussian_weight": 3, "bilateral_xy": 30, "bilateral_rgb": 8, "bilateral_weight": 10,
+           "iterations": 10, "normalization": "after"}
+    (tmp_path / "p.json").write_text(json.dumps({"preset": old}))
+    assert crf.load_preset(str(tmp_path / "p.json")) == (*old.values(), 0, 0)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"preset": {"gaussian_xy": 3}}', '{"preset": 3}', "\0"])

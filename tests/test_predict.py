@@ -5,11 +5,11 @@ from PIL import Image
 from tiny_net import make_net
 
 from ccnn import predict
-from ccnn.crf import PRESETS
+from ccnn.crf import PRESETS, Preset
 from ccnn.errors import ImageError, UserError
 from ccnn.features import features_shape
-from ccnn.images import read_image
-from ccnn.masks import mask_settings
+from ccnn.images import read_image, read_mask
+from ccnn.masks import Lost, mask_settings
 
 RED = (4 * np.arange(60)).astype(np.uint8)          # exceeds 128 from column 33 on
 
@@ -48,11 +48,25 @@ def test_every_photograph_is_answered_for(files, rgb, tmp_path, jobs):
     recipe = predict.Recipe(predict.every_label(files))
     answers = list(predict.segment_files(work, files, recipe, jobs))
     assert len(answers) == 4
-    failures = [answer for answer in answers if answer]
+    failures = [answer for answer in answers if answer != []]
     assert len(failures) == 1 and "2.png: is not an image" in failures[0]
     assert sorted(path.name for path in (tmp_path / "masks").iterdir()) == \
         ["0.npz", "0.png", "1.npz", "1.png", "3.npz", "3.png"]
     assert mask_settings(tmp_path / "masks/0.png") == predict.mask_settings_of(files, recipe)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_object_that_the_crf_takes_is_told_of(files, rgb, tmp_path, jobs):
+    """A CRF in which every pixel hears of all: the larger part of the photograph, background, wins."""
+    Image.fromarray(rgb).save(tmp_path / "a.png")
+    preset = Preset(3, 1, 5000, 5000, 1e3, 5)
+    for keep in (0, 0.25):
+        mask = tmp_path / f"{keep}.png"
+        recipe = predict.Recipe([0, 1], preset._replace(keep=keep))
+        assert list(predict.segment_files([(tmp_path / "a.png", mask)], files, recipe, jobs)) == \
+            [[Lost(mask, "aeroplane", keep > 0)]]
+        share = (read_mask(mask)[:, 33:] == 1).mean()
+        assert share >= 0.2 if keep else share == 0
 
 
 def test_a_photograph_without_permission_is_not_called_damaged(tmp_path, monkeypatch):

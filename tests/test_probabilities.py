@@ -53,3 +53,33 @@ def test_a_wrong_file_is_named_at_the_end_and_the_rest_done(saved, tmp_path, cap
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["2007_000002.png"]
     error = capsys.readouterr().err
     assert str(bad) in error and complaint in error and "1 failed" in error
+
+
+def test_what_the_crf_takes_is_told_at_the_end(tmp_path, capsys):
+    """Twelve photographs of one colour, each with a thin cat that the net is sure of and a sofa that it is not."""
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "p").mkdir()
+    p = np.full((4, 40, 60), 0.05)
+    p[0] = 0.85
+    p[:, 10:12] = np.array([0.2, 0.65, 0.1, 0.05])[:, None, None]
+    p[:, 30:32, :30] = np.array([0.3, 0.05, 0.4, 0.25])[:, None, None]
+    for k in range(12):
+        Image.new("RGB", (60, 40), (90, 120, 90)).save(tmp_path / f"photos/{k:02}.png")
+        np.savez(tmp_path / f"p/{k:02}.npz", probabilities=p, classes=["background", "cat", "sofa", "dog"])
+
+    def told(preset, *probabilities):
+        assert crf_tool.main([*map(str, probabilities), "--images", str(tmp_path / "photos"), "--jobs", "1",
+                              "--preset", preset, "--out", str(tmp_path / preset)]) == 0
+        return capsys.readouterr().out.splitlines()
+    one = tmp_path / "p/00.npz"
+    assert told("heads", one) == [
+        f"1 mask in {tmp_path}/heads",
+        f"1 mask: kept a part of what the CRF would have removed: cat in {tmp_path}/heads/00.png",
+        f"1 mask: the CRF has removed: sofa in {tmp_path}/heads/00.png"]
+    assert (np.array(Image.open(tmp_path / "heads/00.png")) == 1).sum() >= 0.3 * 120
+    _, removed = told("authors", one)
+    assert removed == (f"1 mask: the CRF has removed: cat in {tmp_path}/authors/00.png, "
+                       f"sofa in {tmp_path}/authors/00.png")
+    _, kept, removed = told("heads", tmp_path / "p")                    # eleven more
+    assert kept.startswith("11 masks: kept") and kept.count(" in ") == 10 and kept.endswith("10.png and 1 more")
+    assert told("heads", tmp_path / "p") == [f"0 masks in {tmp_path}/heads"]

@@ -7,6 +7,8 @@
 `tools/infer.py --crf` does both at once. This command tries several parameters on one run of the net, and takes
 probabilities of other programs: .npz files with an array `probabilities`, L x height x width.
 
+At the end it says which objects the CRF has removed, and of which the preset's bound (`keep`) kept a part.
+
 The energy and its parameters are those of ccnn/crf.py, which is also how to call it from Python.
 """
 import os
@@ -17,7 +19,7 @@ import _activate  # noqa: F401
 from ccnn import command
 from ccnn.crf import PRESETS, load_preset
 from ccnn.errors import UserError
-from ccnn.masks import print_report, save_mask, unfinished
+from ccnn.masks import Lost, print_report, save_mask, unfinished
 from ccnn.photographs import pair_with_photographs
 from ccnn.probabilities import names_of, refine
 from ccnn.progress import Progress
@@ -31,9 +33,8 @@ def main(argv=None):
     photographs = dict(pair_with_photographs(args.probabilities, args.images))
     todo = unfinished([(path, args.out / f"{path.stem}.png") for path in photographs], settings, args.force)
     tasks = ((path, photographs[path], mask, preset, settings) for path, mask in todo)
-    results = Progress(in_processes(refine_file, tasks, args.jobs), total=len(todo), unit="image")
-    failures = [failure for failure in results if failure]
-    return print_report(failures, len(todo) - len(failures), args.out)
+    answers = Progress(in_processes(refine_file, tasks, args.jobs), total=len(todo), unit="image")
+    return print_report(list(answers), args.out)
 
 
 def parse_args(argv):
@@ -49,9 +50,12 @@ def parse_args(argv):
 
 
 def refine_file(source, photograph, mask, preset, settings):
-    """Write one mask; return None, or one line on why there is none."""
+    """Write one mask; return what was lost to the CRF, or one line on why there is no mask."""
     try:
-        save_mask(mask, refine(source, photograph, preset), settings, names_of(source))
+        found, lost = refine(source, photograph, preset)
+        names = names_of(source)
+        save_mask(mask, found, settings, names)
+        return [Lost(mask, names[label] if names else f"label {label}", kept) for label, kept in lost.items()]
     except UserError as e:
         return str(e)
 

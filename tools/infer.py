@@ -14,6 +14,8 @@ writes OUT/NAME.png, OUT/overlay/NAME.jpg (the photograph under its labels, long
 if asked for, OUT/probabilities/NAME.npz. A mask carries the names of its classes, in the PNG's text `classes`.
 Photographs of a folder keep their subfolders. Masks of two models do not mix in one folder: the second is refused.
 
+At the end it says which objects the CRF has removed, and of which the preset's bound (`keep`) kept a part.
+
 Run the same command again after a stop: finished photographs are skipped. A photograph that cannot be read is named at
 the end, and the exit status is then 1.
 
@@ -50,11 +52,8 @@ def main(argv=None):
             for source, name in find_photographs(args.photographs, args.only, args.out)]
     remove_parts(args.out)
     todo = unfinished(work, mask_settings_of(files, recipe), args.force)
-    failures = []
-    if todo:
-        results = segment_files(todo, files, recipe, args.jobs, args.gpu)
-        failures = [failure for failure in Progress(results, total=len(todo), unit="image") if failure]
-    return print_report(failures, len(todo) - len(failures), args.out)
+    answers = segment_files(todo, files, recipe, args.jobs, args.gpu) if todo else []
+    return print_report(list(Progress(answers, total=len(todo), unit="image")), args.out)
 
 
 def outputs(args, name):

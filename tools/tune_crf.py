@@ -6,7 +6,8 @@
     tools/tune_crf.py --images $V/JPEGImages --masks $V/SegmentationClass --out mine.json coarse/probabilities
     tools/infer.py --crf mine.json --out masks street.jpg
 
-The search is DeepLab's: gaussian kernel fixed at 3 / 3, ten iterations; bilateral weight 5..10, xy 50..100, rgb 3..10.
+The search is DeepLab's: gaussian kernel fixed at 3 / 3, ten iterations; bilateral weight 5..10, xy 50..100, rgb 3..10;
+distances for photographs of 500 pixels, scaled with the photograph.
 Three values of each come first; then all neighbours of the best, one step (1, 10, 1) away, until none is better. A net
 that is less sure than DeepLab's leaves these ranges so, to weaker terms. What counts is the mIoU over all the
 images. For comparison, the table also has the presets and no CRF at all. A preset takes about a third of a second per
