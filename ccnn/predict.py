@@ -178,7 +178,7 @@ def labels_of(recipe: Recipe, found: np.ndarray) -> np.ndarray:
 def segment_files(work: Sequence[tuple[Path, ...]], files: ModelFiles, recipe: Recipe, jobs: int = 1,
                   gpu: Optional[int] = None) -> Iterator[Union[str, list[Lost]]]:
     """Make (mask, *others) of every (photograph, mask, *others); of the others, .jpg is an overlay and .npz holds the
-    probabilities. Yields once per photograph: the objects that were lost to the CRF, mostly [], or one line on why there
+    probabilities. Yields once per photograph: the objects that the CRF lost, mostly [], or one line on why there
     is no mask.
 
     The net runs in this process, everything after it in `jobs` more (1: in this one).

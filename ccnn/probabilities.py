@@ -58,7 +58,7 @@ def log_probabilities(p: np.ndarray) -> np.ndarray:
 
 
 def refine(source: Path, photograph: Path, preset: Optional[Preset]) -> tuple[np.ndarray, dict[int, bool]]:
-    """The mask that a CRF makes of a file of probabilities, at the photograph's size, and what it lost (ccnn.crf.sharpen);
+    """The mask that a CRF makes of a file of probabilities, at the photograph's size, and what it lost (see sharpen);
     without preset, their argmax."""
     p, rgb = read_probabilities(source), read_image(photograph)
     small = shrink(rgb, LONG_SIDE)
