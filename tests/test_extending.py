@@ -46,6 +46,6 @@ def test_caffe_example(tmp_path):
 
 
 def test_torch_example(tmp_path):
-    pytest.importorskip("torch", reason="needs PyTorch: make test-package runs it where there is one")
+    pytest.importorskip("torch", reason="needs PyTorch: make test-torch runs it")
     said = run([sys.executable, ROOT / "examples/torch_loss.py"], tmp_path)
     assert min(map(float, re.findall(r"\d\.\d\d", said))) > 0.5, said
