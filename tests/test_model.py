@@ -137,13 +137,15 @@ def test_the_shipped_model(root, tmp_path):
         assert model.about["training"]["commands"][1].startswith("study/study.py") and path.stat().st_size < 200_000
         settings = model.about["settings"]
         kind = SUPERVISION[settings["supervision"]]
-        assert settings["supervision"] == name and kind.bounds.keys() == settings["bounds"].keys()
+        assert settings["supervision"] == name
+        assert settings["bounds"] and settings["bounds"].keys() <= kind.bounds.keys()
         with model.files() as (net, files):
             assert net.read_text() == (root / "prototxt/head_deploy.prototxt").read_text()
+            plain = forward(load_net(net, files), SCENE)
             packed = tmp_path / f"{name}.ccnn"
             pack_model.main(["--weights", str(files[-1]), "--size", "224", "--out", str(packed)])
         assert read_model(packed).fingerprint == model.fingerprint
-        assert len(np.unique(forward(model.load(), SCENE).argmax(axis=0))) > 1
+        assert np.array_equal(forward(model.load(), SCENE), plain) and plain.std() > 0
 
 
 def test_the_same_model_is_the_same_bytes(tiny, packed, tmp_path):
