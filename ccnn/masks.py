@@ -93,15 +93,18 @@ def print_report(answers: Sequence[Union[str, Sequence[Lost]]], out: Path) -> in
     answers : one per photograph, what was lost in it, or one line on why there is no mask
     """
     failures = [answer for answer in answers if isinstance(answer, str)]
-    print(f"{plural(len(answers) - len(failures), 'mask')} in {out}")
     lost = sorted(one for answer in answers if not isinstance(answer, str) for one in answer)
-    for kept, what in ((True, "kept a part of what the CRF would have removed"), (False, "the CRF has removed")):
-        objects = [f"{one.name} in {one.mask}" for one in lost if one.kept == kept]
-        if objects:
-            masks = plural(len({one.mask for one in lost if one.kept == kept}), "mask")
-            print(f"{masks}: {what}: {', '.join(objects[:NAMED])}{and_more(objects[NAMED - 1:])}")
+    print(f"{plural(len(answers) - len(failures), 'mask')} in {out}")
+    print_lost("kept a part of what the CRF would have removed", [one for one in lost if one.kept])
+    print_lost("the CRF has removed", [one for one in lost if not one.kept])
     for failure in failures:
         print(failure, file=sys.stderr)
     if failures:
         print(f"{len(failures)} failed, see above; the rest is done", file=sys.stderr)
     return 1 if failures else 0
+
+
+def print_lost(what: str, lost: Sequence[Lost]) -> None:
+    if lost:
+        named = ", ".join(f"{one.name} in {one.mask}" for one in lost[:NAMED])
+        print(f"{plural(len({one.mask for one in lost}), 'mask')}: {what}: {named}{and_more(lost[NAMED - 1:])}")
