@@ -50,6 +50,11 @@ test-torch: .torch/complete  ## PyTorch and the package in .torch/, an environme
 	.torch/bin/pip install -q --force-reinstall --no-deps .
 	.torch/bin/pytest -q tests/test_torch.py tests/test_extending.py -k torch
 
+# Packages that not everybody needs lie in .caffe/packages, beside the library: requirements/NAME.txt pins them.
+.caffe/packages/%.txt: requirements/%.txt $(RUNTIME)
+	$(PYTHON) -m pip install -q --no-deps --upgrade --target .caffe/packages -r $<
+	@cp $< $@
+
 demo: $(DUAL)  ## train and compare on drawn images: output/demo/index.html
 	$(PYTHON) demo/demo.py
 
