@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from ccnn.labels import LABELS
 from ccnn.supervision import SUPERVISION
+from ccnn.trunk import VGG16
 
 DEMO_LABELS = 6      # the five kinds of objects that demo/draw_demo.py draws, and the background
 
@@ -89,7 +90,9 @@ VOC = {"root": "data/VOCdevkit/VOC2012", "split": "train_aug", "crop": 321, "sup
 CACHED = {"root": "data/VOCdevkit/VOC2012", "split": "train", "features": "data/features",
           "crop": 208, "supervised": 146}
 
-FINETUNE = {"root": "data/VOCdevkit/VOC2012", "split": "train", "size": 224}
+FINETUNE = {"root": "data/VOCdevkit/VOC2012", "split": "train", "size": VGG16.size}
+
+ABOUT = {"head_deploy": {"size": VGG16.size}}       # what tools/infer.py cannot see in a net
 
 DEMO = {"root": "data/demo", "split": "train", "classes": "data/demo/classes.txt", "stride": 4,
         "crop": 97, "supervised": 20}

@@ -12,6 +12,7 @@ class Trunk(NamedTuple):
     channels: int           # of `features`
     stride: int             # pixels from one cell of `features` to the next
     offset: float           # cell k sits on pixel offset + stride * k
+    size: int               # long side of the images that it is best at, in pixels
     net: Path
     weights: Path
     checksum: str           # sha256 of the archive that the weights are made from (ccnn.vgg16 fetches it)
@@ -32,6 +33,7 @@ VGG16 = Trunk(
     channels=1024,
     stride=8,
     offset=-0.5,
+    size=224,
     net=ROOT / "prototxt/trunk.prototxt",
     weights=DATA / "vgg16_conv.caffemodel",
     checksum="a286e44ce15db862b3b5244d175b0f9abbc13c0e737c8355a7dd69fb62fc693b",

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Write every net of the repository, from ccnn/nets.py, beside this file.
+"""Write every net of the repository, from ccnn/nets.py, beside this file; and what tools/infer.py cannot see in one.
 
     prototxt/make_nets.py
 """
+import json
+
 import _activate  # noqa: F401
 
 from ccnn import command
-from ccnn.nets import nets
+from ccnn.nets import ABOUT, nets
 from ccnn.paths import ROOT
 
 
@@ -14,6 +16,8 @@ def main(argv=None):
     command.parser(__doc__).parse_args(argv)
     for name, text in nets().items():
         (ROOT / f"prototxt/{name}.prototxt").write_text(text)
+    for name, about in ABOUT.items():
+        (ROOT / f"prototxt/{name}.json").write_text(json.dumps(about) + "\n")
 
 
 if __name__ == "__main__":

@@ -55,6 +55,8 @@ def pool(net, name):
 def test_nets_are_those_that_make_nets_writes():
     written = {path.stem: path.read_text() for path in (ROOT / "prototxt").glob("*.prototxt")}
     assert written == nets.nets()
+    about = {path.stem: json.loads(path.read_text()) for path in (ROOT / "prototxt").glob("*.json")}
+    assert about == nets.ABOUT
 
 
 def test_there_is_a_net_and_a_solver_for_every_system():
