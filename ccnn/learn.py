@@ -28,7 +28,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from ccnn.answers import ask, label_mask
+from ccnn.answers import ask, label_mask, small_shape
 from ccnn.checks import check_rules
 from ccnn.errors import UserError
 from ccnn.features import check_index, compute, plan_features
@@ -338,7 +338,8 @@ class Lesson:
         out, ids = self.work / LABELS, list(self.folder.photographs)
         shutil.rmtree(out, ignore_errors=True)
         for answer in Progress(ask(self, weights, ids), total=len(ids), unit="image", desc="labels"):
-            save_mask(out / f"{answer.id}.png", label_mask(answer), {}, self.folder.classes)
+            mask = label_mask(answer, small_shape(answer.shape, self.recipe.sizes))
+            save_mask(out / f"{answer.id}.png", mask, {}, self.folder.classes)
 
     def write_model(self) -> None:
         """photos/model.ccnn; then the snapshots of this and of earlier trainings are removed."""
