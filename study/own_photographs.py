@@ -158,10 +158,13 @@ def make_runs(args):
                            args.folder, args.before and args.before.resolve())
                       for version in VERSIONS if version == "after" or args.before]
     draws = [draw for draw in draws if not all(draw.result(kind).exists() for kind in KINDS)]
-    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+    pool = concurrent.futures.ThreadPoolExecutor(args.jobs)
+    try:
         for done in Progress(concurrent.futures.as_completed([pool.submit(execute, draw) for draw in draws]),
                              total=len(draws), unit="draw", desc="draws"):
             done.result()
+    finally:
+        pool.shutdown(cancel_futures=True)          # where a run fails, or ^C comes, no other begins
 
 
 def execute(draw):

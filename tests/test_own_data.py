@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -350,6 +351,79 @@ def write_annotation(folder, name, mask):
         y, x = np.nonzero(mask == label)
         boxes.append((CLASSES[label], x.min() + 1, y.min() + 1, x.max() + 1, y.max() + 1))
     (folder / f"Annotations/{name}.xml").write_text(annotation(name, SHAPE[::-1], boxes))
+
+
+def test_scribbles_are_learned_from(place, run):
+    folder = place / "scribbled"
+    masks = draw(folder, 8, seed=6)
+    (folder / "classes.txt").write_text("cat\ndog\n")
+    (folder / "tags.csv").write_text(table(masks, "image,tags"))
+    (folder / "constraints.toml").write_text('[scribbles]\nfolder = "scribbles"\n')
+    (folder / "scribbles").mkdir()
+    marked = {}
+    for name in ("0", "3"):                                 # in a cat; on a lawn, which has no tag
+        marked[name] = np.full(SHAPE, 255, np.uint8)
+        inside = np.argwhere(masks[name] == (1 if name == "0" else 0))
+        for y, x in inside[::len(inside) // 12]:
+            marked[name][y:y + 3, x:x + 3] = masks[name][y, x]
+        Image.fromarray(marked[name]).save(folder / f"scribbles/{name}.png")
+    command = "tools/learn.py --no-check --steps 4 scribbled"
+    assert "8 photographs, cat in 4, dog in 4" in said(run(command))[0]
+    labels = read_mask(folder / ".ccnn/labels/0.png", 3)
+    assert (labels[8:73:8, 8:89:8][marked["0"][8:73:8, 8:89:8] == 1] == 1).all() and (labels == 1).any()
+
+    # 1. a scribble that has changed is another question   2. one that contradicts the tags is a mistake
+    marked["0"][marked["0"] == 1] = 0
+    Image.fromarray(marked["0"]).save(folder / "scribbles/0.png")
+    assert "scribbles of 1 photograph changed: 0.jpg; from the last weights" in said(run(command))[0]
+    again = read_mask(folder / ".ccnn/labels/0.png", 3)
+    assert (again[labels == 1] == 0).any()
+    marked["0"][marked["0"] == 0] = 2
+    Image.fromarray(marked["0"]).save(folder / "scribbles/0.png")
+    assert "0.png: marks 'dog', which is not among the tags of '0'" in complaint(run(command))
+
+
+def test_a_full_disk_loses_nothing_at_any_moment(place, root, run):
+    """No file may be larger than so many kilobytes: features have 308, the solver's state 49, the model 32, the report
+    more than 60."""
+    folder = place / "full"
+    masks = draw(folder, 8, seed=7)
+    (folder / "classes.txt").write_text("cat\ndog\n")
+    (folder / "tags.csv").write_text(table(masks))
+    command = "tools/learn.py --no-check --steps 4 full"
+
+    def limited(kilobytes):
+        limit = 2 * (kilobytes << 10,)
+        done = subprocess.run(command.split(), cwd=place, env=environment(root, place), capture_output=True, text=True,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))
+        assert done.returncode == 2 and not done.stdout, done.stderr
+        line, = [line for line in done.stderr.splitlines() if "error:" in line]
+        assert "is the disk full?" in line
+        return line
+
+    # 1. features
+    assert re.search(r"full/\.ccnn/features/224/\d\.npy: cannot be written", limited(100))
+    assert not list((folder / ".ccnn/features").rglob("*.npy")) and not (folder / "model.ccnn").exists()
+    said(run(command))
+    first = (folder / "model.ccnn").read_bytes()
+
+    # 2. snapshots: the old model stays
+    rewrite("tags.csv", "\n3.jpg,,\n", "\n3.jpg,cat,\n")(folder)
+    limited(40)
+    assert (folder / "model.ccnn").read_bytes() == first
+
+    # 3. the report, which comes after the model
+    assert "full/report.html: cannot be written" in limited(60)
+    second = (folder / "model.ccnn").read_bytes()
+    assert second != first
+
+    # 4. the model, if somebody has removed it
+    (folder / "model.ccnn").unlink()
+    assert "full/model.ccnn: cannot be written" in limited(28)
+    said(run(command))
+    assert (folder / "model.ccnn").read_bytes() == second and (folder / "report.html").is_file()
+    assert "nothing has changed" in said(run(command))[0]
+    assert not [path for path in folder.rglob(".*") if path.name != ".ccnn"]
 
 
 def test_tables_from_windows_without_sizes_and_a_folder_that_moves(place, run):
