@@ -35,7 +35,6 @@ from ccnn.features import check_index, compute, plan_features
 from ccnn.files import digest, lock, whole_file
 from ccnn.masks import save_mask
 from ccnn.model import read_model, write_model
-from ccnn.net import load_net
 from ccnn.nets import SYSTEMS, own_nets
 from ccnn.own_folder import OwnFolder, fingerprint, reasons
 from ccnn.paths import ROOT
@@ -270,9 +269,8 @@ class Lesson:
         if need > free:
             raise UserError(f"{self.work}: the features of {plural(len(files), 'photograph')} need {need / 1e9:.2f} GB "
                             f"more, and {free / 1e9:.2f} GB are free; free some")
-        net = load_net(VGG16.net, self.trunk) if need else None
         for size, plan in plans.items():
-            broken = {**plan.broken, **(compute(net, plan.todo, folders[size], size, jobs) if plan.todo else {})}
+            broken = {**plan.broken, **(compute(self.trunk, plan.todo, folders[size], size, jobs) if plan.todo else {})}
             if broken:                          # since check_folder has read them
                 raise next(iter(broken.values()))
 
