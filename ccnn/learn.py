@@ -316,17 +316,17 @@ class Lesson:
         if self.trained:
             return False
         run = self.work / f"runs/{fingerprint([self.question, digest(self.start) if self.start else None])}"
-        first = self.round(run / "first", self.steps * (self.recipe.again if self.start else 1), self.start)
+        first = self.begin_round(run / "first", self.steps * (self.recipe.again if self.start else 1), self.start)
         if first.run():
             return True
         self.write_labels(first.model)
-        second = self.round(run / "second", self.steps * self.recipe.second, first.model)
+        second = self.begin_round(run / "second", self.steps * self.recipe.second, first.model)
         if second.run():
             return True
         self.new_weights, self.new_steps = second.model, (first.solver.max_iter, second.solver.max_iter)
         return False
 
-    def round(self, prefix: Path, steps: float, weights: Optional[Path]) -> Training:
+    def begin_round(self, prefix: Path, steps: float, weights: Optional[Path]) -> Training:
         """One of the two trainings, which begins with these weights, or at random."""
         net = self.write_net(self.work / f"{prefix.name}.prototxt", labels=prefix.name == "second")
         training = prepare(self.solver(round(steps), net, prefix), weights, anew=self.anew)
