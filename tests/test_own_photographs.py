@@ -66,7 +66,7 @@ def test_the_table_has_means_and_the_standard_error_of_the_gain():
     lines = study.table(results)
     assert lines[2] == "| aeroplane, dog, train | 1 | 60.0 | 64.0 | 60.0 | 68.0 |"
     assert lines[3] == "| aeroplane, dog, train | 2 | 70.0 | 76.0 |  |  |"
-    assert lines[4] == "| mean | | 65.0 | 70.0 | 60.0 | 68.0 |"
+    assert lines[4] == "| mean |  | 65.0 | 70.0 | 60.0 | 68.0 |"
     assert "".join(lines[5:]) == "\ntags: +5.0 ± 1.0 in 2 pairs\ntags and size: +6.0 ± 1.2 in 3 pairs"
     assert study.table([])[-1].startswith("| mean |")
 

@@ -79,7 +79,7 @@ def parse_args(argv):
     parser = command.parser(__doc__)
     add = parser.add_argument
     add("photos", help="the folder of photographs, classes.txt and tags.csv")
-    add("--again", action="store_true", help="train anew, even if nothing has changed, and from the beginning")
+    add("--again", action="store_true", help="train anew, even if nothing has changed")
     add("--no-check", action="store_true", help="hold no photographs out: the report then says nothing about new ones")
     add("--steps", type=command.count, metavar="N",
         help=f"steps of the first round, 4 photographs each (default: {RECIPE.steps}, or as many as show each "
