@@ -7,6 +7,7 @@ Caffe is the reference. ONNX Runtime computes the same scores to 1e-4 in less ti
 of ENGINES: a function of (prototxt, weights, blob, gpu, precision, threads) that returns `forward`, or raises Unable.
 """
 import platform
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Callable, Optional
@@ -78,7 +79,7 @@ def start_onnxruntime(model: Callable[[], bytes], threads: int, where: PathLike)
         import onnx  # noqa: F401
         import onnxruntime
     except ImportError as e:
-        raise Unable(f"--engine onnx: {e}; get it with: make") from None
+        raise Unable(f"--engine onnx: {e}; get it with: {sys.executable} -m pip install -r requirements.txt") from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 4          # what is wrong comes as an exception, too
