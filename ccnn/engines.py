@@ -67,9 +67,13 @@ def run_in_onnx(prototxt: PathLike, weights: Sequence[PathLike], blob: str, gpu:
         try:
             return run(to_blob(rgb)[None])[0]
         except Exception as e:      # the classes of these libraries' exceptions are not public
-            raise UserError(f"{prototxt}: cannot run on an image of {rgb.shape[0]} x {rgb.shape[1]} pixels: "
+            raise UserError(f"the net cannot run on an image of {rgb.shape[0]} x {rgb.shape[1]} pixels: "
                             f"{first_line(e)}") from None
-    if forward_in_onnx(np.zeros((*TRIAL, 3), np.uint8)).ndim != 3:
+    try:
+        scores = forward_in_onnx(np.zeros((*TRIAL, 3), np.uint8))
+    except UserError as e:
+        raise UserError(f"{prototxt}: {e}") from None
+    if scores.ndim != 3:
         raise no_blob(prototxt, blob)
     return forward_in_onnx
 

@@ -151,6 +151,17 @@ def test_a_wrong_net_is_one_line(tiny, tmp_path, old, new, said):
         load_forward(tmp_path / "net.prototxt", [tiny[1]], "fc8", "onnx")
 
 
+def test_a_net_for_one_size_only_is_one_line(tmp_path):
+    text = NET.format(layer("Reshape", "reshape_param { shape { dim: 1  dim: 3  dim: 97  dim: 65 } }"))
+    prototxt, weights = random_net(tmp_path, text)
+    forward = load_forward(prototxt, [weights], "fc8", "onnx")
+    with pytest.raises(UserError, match="^the net cannot run on an image of 9 x 13 pixels: .*[Rr]eshape"):
+        forward(np.zeros((9, 13, 3), np.uint8))
+    prototxt.write_text(text.replace("dim: 97  dim: 65", "dim: 9  dim: 13"))
+    with pytest.raises(UserError, match="net.prototxt: the net cannot run on an image of 65 x 97 pixels: "):
+        load_forward(prototxt, [weights], "fc8", "onnx")
+
+
 def test_the_last_weights_count(tiny, tmp_path):
     other = make_net(tmp_path, edge=60.0)
     rgb = np.full((9, 9, 3), 100, np.uint8)
