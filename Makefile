@@ -58,10 +58,10 @@ test-torch: .torch/complete  ## PyTorch and the package in .torch/, an environme
 demo: $(DUAL)  ## train and compare on drawn images: output/demo/index.html
 	$(PYTHON) demo/demo.py
 
-bench: $(DUAL)  ## time the solver, the training and the inference
-	$(PYTHON) bench/bench_solver.py
-	$(PYTHON) bench/bench_training.py
-	$(PYTHON) bench/bench_inference.py
+bench: $(DUAL)  ## measure everything again: every docs/bench_*.md, in about ten minutes on quiet cores
+	$(PYTHON) bench/bench_solver.py --out docs
+	$(PYTHON) bench/bench_training.py --out docs
+	$(PYTHON) bench/bench_inference.py --out docs
 
 clean:  ## remove what was compiled and cached, and the demo; .caffe/, data/ and snapshots/ stay
 	rm -rf build *.egg-info .torch ccnn/*.so output/demo .pytest_cache .hypothesis .ruff_cache .mypy_cache
