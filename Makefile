@@ -45,9 +45,12 @@ TORCH_PYTHON ?= python3
 	.torch/bin/pip install -q $(TORCH) pytest hypothesis
 	@touch $@
 
-test-torch: .torch/complete  ## PyTorch and the package in .torch/, an environment of its own; the tests of ccnn.torch
+.torch/package: .torch/complete setup.py pyproject.toml $(SOURCES) $(wildcard ccnn/*.py)
 	.torch/bin/pip install -q .
-	.torch/bin/pip install -q --force-reinstall --no-deps .
+	@touch $@
+
+# The loss is compared with the Caffe layer's: $(DUAL).
+test-torch: $(DUAL) .torch/package  ## PyTorch and the package in .torch/, an environment of its own; the tests of ccnn.torch
 	.torch/bin/pytest -q tests/test_torch.py tests/test_extending.py -k torch
 
 # Packages that not everybody needs lie in .caffe/packages, beside the library: requirements/NAME.txt pins them.

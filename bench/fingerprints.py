@@ -23,6 +23,7 @@ SOURCES = {             # page of docs/: patterns of the sources that decide its
         "ccnn/images.py", "ccnn/supervision.py", "ccnn/baselines.py", "ccnn/trunk.py", "ccnn/net.py",
         "prototxt/ccnn_tags.prototxt", "solvers/ccnn_tags.prototxt",
         "prototxt/head_size.prototxt", "solvers/head_size.prototxt"),
+    "bench_torch.md": ("bench/bench_torch.py", "ccnn/torch.py", *SOLVER),
     "bench_inference.md": (
         "bench/bench_inference.py", "bench/measure.py", "tools/infer.py", "prototxt/head_deploy.prototxt",
         "ccnn/predict.py", "ccnn/net.py", "ccnn/grid.py", "ccnn/images.py", "ccnn/crf.py", "ccnn/masks.py",
