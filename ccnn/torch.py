@@ -95,8 +95,9 @@ class _Divergence(torch.autograd.Function):
         return torch.tensor(value, dtype=gradients.dtype, device=scores.device)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, slope):
+        if torch.is_grad_enabled():         # create_graph=True
+            raise RuntimeError("ConstrainedLoss has no second derivatives: its gradient holds p fixed")
         gradients, ctx.gradients = ctx.gradients, None
         if gradients is None:               # a second pass through a retained graph: the first gave them away
             loss, constraints = ctx.problem
