@@ -45,9 +45,12 @@ TORCH_PYTHON ?= python3
 	.torch/bin/pip install -q $(TORCH) pytest hypothesis
 	@touch $@
 
-test-torch: .torch/complete  ## PyTorch and the package in .torch/, an environment of its own; the tests of ccnn.torch
+.torch/package: .torch/complete setup.py pyproject.toml $(SOURCES) $(wildcard ccnn/*.py)
 	.torch/bin/pip install -q .
-	.torch/bin/pip install -q --force-reinstall --no-deps .
+	@touch $@
+
+# The loss is compared with the Caffe layer's: $(DUAL).
+test-torch: $(DUAL) .torch/package  ## PyTorch and the package in .torch/, an environment of its own; the tests of ccnn.torch
 	.torch/bin/pytest -q tests/test_torch.py tests/test_extending.py -k torch
 
 # Packages that not everybody needs lie in .caffe/packages, beside the library: requirements/NAME.txt pins them.
@@ -60,10 +63,10 @@ bf16: .caffe/packages/bf16.txt  ## OpenVINO, for tools/infer.py --precision bf16
 demo: $(DUAL)  ## train and compare on drawn images: output/demo/index.html
 	$(PYTHON) demo/demo.py
 
-bench: $(DUAL)  ## time the solver, the training and the inference
-	$(PYTHON) bench/bench_solver.py
-	$(PYTHON) bench/bench_training.py
-	$(PYTHON) bench/bench_inference.py
+bench: $(DUAL)  ## measure everything again: every docs/bench_*.md, in about ten minutes on quiet cores
+	$(PYTHON) bench/bench_solver.py --out docs
+	$(PYTHON) bench/bench_training.py --out docs
+	$(PYTHON) bench/bench_inference.py --out docs
 
 clean:  ## remove what was compiled and cached, and the demo; .caffe/, data/ and snapshots/ stay
 	rm -rf build *.egg-info .torch ccnn/*.so output/demo .pytest_cache .hypothesis .ruff_cache .mypy_cache

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from fingerprints import with_fingerprints
 
 from ccnn.files import whole_file
 
@@ -33,7 +34,8 @@ def machine():
 
 
 def publish(text, folder, name):
-    """Print a report; if there is a folder, write it there, too."""
+    """Print a report with the fingerprints of its sources; if there is a folder, write it there, too."""
+    text = with_fingerprints(name, text)
     print(text)
     if folder:
         with whole_file(folder / name) as part:

@@ -21,7 +21,8 @@ SECTIONS = {
 }
 METHODS = {"Constraints": ["from_matrix", "__and__", "with_prices", "rows", "values", "as_matrix"],
            "Solution": ["write"]}
-TORCH = ["ConstrainedLoss"]
+TORCH = ["ConstrainedLoss", "tag_constraints", "size_constraints", "box_constraints", "mask_constraints",
+         "with_known_pixels"]
 OPENING = """# The public surface
 
 `docs/make_api.py` writes this page from the docstrings. Everything here is importable from `ccnn`, or from the module
@@ -29,11 +30,11 @@ that the heading names. Shapes: L labels, n pixels, k rows, N images. What is no
 """
 
 
-def signatures():
+def signatures(*files):
     """{name or Class.name: arguments as text}, from the sources: compiled functions tell none."""
     found = {}
-    for file in (PACKAGE / "constraints.py", PACKAGE / "dual.pyi", PACKAGE / "torch.py"):
-        for node in ast.parse(file.read_text()).body:
+    for file in files:
+        for node in ast.parse((PACKAGE / file).read_text()).body:
             if isinstance(node, ast.FunctionDef):
                 found[node.name] = arguments(node)
             elif isinstance(node, ast.ClassDef):
@@ -49,7 +50,8 @@ def arguments(function, skip=0):
     names = [argument.arg for argument in function.args.args]
     defaults = [ast.unparse(value) for value in function.args.defaults]
     pairs = zip(names, [None] * (len(names) - len(defaults)) + defaults)
-    return ", ".join(name if value is None else f"{name}={value}" for name, value in list(pairs)[skip:])
+    texts = [name if value is None else f"{name}={value}" for name, value in list(pairs)[skip:]]
+    return ", ".join(texts + ([f"**{function.args.kwarg.arg}"] if function.args.kwarg else []))
 
 
 def entry(title, text):
@@ -63,11 +65,11 @@ def indented(text):
 def torch_docstrings():
     """{name: docstring} of ccnn/torch.py, read without PyTorch."""
     tree = ast.parse((PACKAGE / "torch.py").read_text())
-    return {node.name: ast.get_docstring(node) for node in tree.body if isinstance(node, ast.ClassDef)}
+    return {node.name: ast.get_docstring(node) for node in tree.body if hasattr(node, "name")}
 
 
 def page():
-    known, parts = signatures(), [OPENING]
+    known, parts = signatures("constraints.py", "dual.pyi"), [OPENING]
     for heading, names in SECTIONS.items():
         parts.append(f"## {heading}\n")
         for name in names:
@@ -78,8 +80,9 @@ def page():
                 shown = f"{name} & other" if method == "__and__" else f"{name}.{method}({known[f'{name}.{method}']})"
                 parts.append(entry(shown, getattr(thing, method).__doc__))
     parts.append("## For PyTorch: `ccnn.torch`\n")
+    known, docstrings = signatures("torch.py"), torch_docstrings()
     for name in TORCH:
-        parts.append(entry(f"ccnn.torch.{name}({known[name]})", torch_docstrings()[name]))
+        parts.append(entry(f"ccnn.torch.{name}({known[name]})", docstrings[name]))
     return "\n".join(parts)
 
 

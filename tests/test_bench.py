@@ -1,7 +1,12 @@
-"""The benchmarks run, write their reports, and compare with baselines that solve the same problems."""
+"""The benchmarks run, write their reports, and compare with baselines that solve the same problems.
+
+Their pages in docs/ are as new as the code that they are about.
+"""
+import ast
 import subprocess
 import sys
 
+import fingerprints
 import numpy as np
 import pytest
 from oracles import Problem
@@ -60,3 +65,65 @@ def test_the_inferences_bench_writes_its_table(root, tmp_path):
     for line in ("3 photographs, net at 321 pixels", "| onnx | float32 | ", "| authors | onnx | 1 | ",
                  "| authors | caffe | 1 | ", " cores; ", "through `dense_crf`"):
         assert line in report
+
+
+@pytest.mark.parametrize("page", fingerprints.SOURCES)
+def test_no_figure_is_older_than_its_code(root, page):
+    changed = fingerprints.changed(page)
+    assert not changed, f"docs/{page} is older than {', '.join(changed)}: run `make bench`"
+    assert "--quick" not in (root / "docs" / page).read_text()
+
+
+def test_every_page_and_every_program_has_fingerprints(root):
+    pages = {path.name for path in root.glob("docs/bench_*.md")}
+    assert pages | {path.stem + ".md" for path in root.glob("bench/bench_*.py")} == set(fingerprints.SOURCES)
+
+
+@pytest.mark.parametrize("page", fingerprints.SOURCES)
+def test_what_a_program_imports_counts_for_its_figures(root, page):
+    """Every pattern finds a source; a module of the library that the program imports is a source, or neutral."""
+    for pattern in fingerprints.SOURCES[page]:
+        assert any(root.glob(pattern)), f"{page}: nothing matches {pattern}"
+    sources, modules = fingerprints.fingerprints(page), set()
+    for node in ast.walk(ast.parse((root / "bench" / page).with_suffix(".py").read_text())):
+        if isinstance(node, ast.ImportFrom):
+            modules |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+        elif isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+    paths = {module: module.replace(".", "/") + ".py" for module in modules}
+    missing = {path for module, path in paths.items()
+               if (root / path).is_file() and module.split(".")[-1] not in fingerprints.NEUTRAL} - set(sources)
+    assert not missing, f"add to SOURCES or NEUTRAL of bench/fingerprints.py: {missing}"
+
+
+def test_words_change_no_fingerprint_and_code_does(tmp_path):
+    def of(name, text):
+        (tmp_path / name).write_text(text)
+        return fingerprints.code(tmp_path / name)
+    python = 'def f(x):\n    """Twice."""\n    return 2 * x  # a number\n'
+    assert of("a.py", python) == of("b.py", "def f(x):\n    return (2 *\n            x)\n")
+    assert of("a.py", python) != of("b.py", python.replace("2 *", "3 *"))
+    assert of("a.py", "x = None") != of("b.py", "x = 0")
+    cython = 'cdef int f(int x) except? -1:\n    """Twice."""\n    return 2 * x     # "a" number\n\n'
+    assert of("a.pyx", cython) == of("b.pyx", "cdef int f(int x) except? -1:\n    return 2 * x\n")
+    assert of("a.pyx", cython) != of("b.pyx", cython.replace("2 *", "3 *"))
+    assert of("a.pyx", 'raise ValueError("# is wrong")') == 'raise ValueError("# is wrong")'
+    assert of("a.h", "#define N 2") != of("b.h", "#define N 3")
+
+
+def test_an_old_page_names_what_changed(tmp_path, monkeypatch):
+    monkeypatch.setitem(fingerprints.SOURCES, "bench_x.md", ("*.py",))
+    (tmp_path / "docs").mkdir()
+    for name in ("kept", "edited", "removed"):
+        (tmp_path / f"{name}.py").write_text("x = 1")
+    page = fingerprints.with_fingerprints("bench_x.md", "# Figures\n", tmp_path)
+    (tmp_path / "docs/bench_x.md").write_text(page)
+    assert page.startswith("# Figures\n\n<!--") and fingerprints.changed("bench_x.md", tmp_path) == []
+    (tmp_path / "edited.py").write_text("x = 2")
+    (tmp_path / "added.py").write_text("x = 1")
+    (tmp_path / "removed.py").unlink()
+    assert fingerprints.changed("bench_x.md", tmp_path) == ["added.py", "edited.py", "removed.py"]
+    (tmp_path / "docs/bench_x.md").write_text("# Figures of an unknown day\n")
+    assert fingerprints.changed("bench_x.md", tmp_path) == ["added.py", "edited.py", "kept.py"]
+    with pytest.raises(KeyError, match="bench_y.md has no row"):
+        fingerprints.with_fingerprints("bench_y.md", "", tmp_path)
