@@ -76,7 +76,7 @@ UNROLLED double pass_unrolled(const int labels, const double* restrict E, const 
         }                                                                                                               \
         return maxima;                                                                                                  \
     }                                                                                                                   \
-    static double NAME(int labels, const REAL* const* row, double hardness, const double* bias, double clip,            \
+    static inline double NAME(int labels, const REAL* const* row, double hardness, const double* bias, double clip,     \
                        ptrdiff_t count, double* E, ptrdiff_t stride) {                                                  \
         switch (labels) {                                                                                               \
         case 2: return NAME##_unrolled(2, row, hardness, bias, clip, count, E, stride);                                 \
@@ -91,7 +91,7 @@ EXPONENTIATE(exponentiate_few, double)
 
 #define PASS(LABELS)                                                                                                    \
     cov ? pass_unrolled(LABELS, E, w, size, mean, cov) : pass_unrolled(LABELS, E, w, size, mean, NULL)
-static double pass_few(int labels, const double* E, const double* w, ptrdiff_t size, double* mean, double* cov) {
+static inline double pass_few(int labels, const double* E, const double* w, ptrdiff_t size, double* mean, double* cov) {
     switch (labels) {
     case 2: return PASS(2);
     case 3: return PASS(3);

@@ -241,6 +241,9 @@ cdef class LabelSums(Dual):
     cdef void set_hardness(self, double hardness, Py_ssize_t every) noexcept nogil:
         self.hardness, self.every, self.made = hardness, every, False
 
+    cdef void set_p(self, const double* lam) noexcept nogil:
+        self.set_weights(lam)
+
     cdef double write_p(self, float* out32, double* out64, bint gradient) noexcept nogil:
         if out32 != NULL:
             return write_groups(self, self.f32, out32, gradient)
