@@ -284,10 +284,10 @@ def main(argv=None):
         f"63 x 63 with 4 labels, hot: {1e6 * time63:.1f} us; one float32 exponential pass over the same values: "
         f"{1e6 * floor:.1f} us.", "",
         "## Against PyTorch, cold", "",
-        f"One batch of {4 if args.quick else IMAGES} images of 52 x 52 for PyTorch; the same images one after the other, "
-        "p included, for ours. PyTorch works in float32 on the labels that occur, on one thread, without autograd: "
-        "projected gradient ascent and L-BFGS (8 pairs) with a step of its own for every image. Images that are done "
-        "leave the batch. The accuracy was computed afterwards, in float64.", "",
+        f"One batch of {4 if args.quick else IMAGES} images of 52 x 52 for PyTorch; the same images one after the "
+        "other, p included, for ours. PyTorch works in float32 on the labels that occur, on one thread, without "
+        "autograd: projected gradient ascent, and L-BFGS with 8 pairs. Every image has a step of its own; images that "
+        "are done leave the batch. The accuracy was computed afterwards, in float64.", "",
         *torch_table(torch_races(rng, args.quick)), "",
     ]
     if args.old:

@@ -25,8 +25,8 @@ class BatchDual:
             z = self.f + torch.einsum("nk,nkl->nl", lam, self.A).unsqueeze(2)
         else:
             z = self.f + torch.bmm((lam.unsqueeze(2) * self.A).transpose(1, 2), self.regions)
-        logs = torch.logsumexp(z, dim=1)
-        p = z.sub_(logs.unsqueeze(1)).exp_()
+        p = torch.softmax(z, dim=1)
+        logs = z.amax(dim=1) - p.amax(dim=1).log_()         # half the time of torch.logsumexp
         if self.regions is None:
             v = torch.einsum("nkl,nl->nk", self.A, p.mean(dim=2))
         else:
