@@ -75,7 +75,7 @@ setup(
     cmdclass={"build_ext": BuildSolver},
     ext_modules=cythonize(
         [Extension(f"ccnn.{name}", [str(SOURCES / f"{name}.pyx")], include_dirs=[str(SOURCES)], libraries=["m"],
-                   depends=[str(SOURCES / "_exponential.h")]) for name in MODULES],
+                   depends=[str(path) for path in SOURCES.glob("*.h")]) for name in MODULES],
         compiler_directives=dict(language_level=3, boundscheck=False, wraparound=False, cdivision=True,
                                  initializedcheck=False),
     ),

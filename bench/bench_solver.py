@@ -1,20 +1,25 @@
 #!/usr/bin/env python3
-"""Time the dual solver against plain NumPy and SciPy: one process, one core, CPU time of the thread.
+"""Time the dual solver against plain NumPy, SciPy and PyTorch: one core, CPU time of the thread.
 
     bench/bench_solver.py                # the tables, about three minutes
     bench/bench_solver.py --quick        # the same with a few problems: does it run?
     bench/bench_solver.py --out docs/    # also write docs/bench_solver.md and docs/bench_solver.png
+    bench/bench_solver.py --old DIR      # also compare with the solver of another checkout, in which make has run
 
 Every problem is solved by every method in turn, so that noise of the machine hits all alike. Ours stop on a proven
 duality gap, and the time includes the proof. The baselines stop on a residual, or when they make no more progress.
+PyTorch has an environment of its own, .torch (make test-torch makes it); without it its rows are left out.
 """
 import os
 from pathlib import Path
 
 import _activate  # noqa: F401
 import numpy as np
+from against_torch import race_torch, torch_table
+from compare_builds import compare, comparison_table
 from measure import clock, machine, publish
-from scipy import ndimage, optimize, sparse
+from plain_dual import PlainDual, PlainRows, plain_lbfgsb, plain_pga
+from scipy import ndimage, sparse
 from tqdm import tqdm
 
 from ccnn import Constraints, box_constraints, command, maximize, size_constraints, tag_constraints
@@ -26,81 +31,7 @@ for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"          # read when NumPy is imported
 
 LABELS = 21
-
-
-class PlainRows:
-    """What a baseline prepares once, outside the measured time: the labels that occur, and the rows on them.
-
-    A, k x L', if the rows are sums of labels over the image; else M, k x (L' n), in CSR, and its transpose.
-    """
-
-    def __init__(self, c, n):
-        allowed = np.ones(c.labels, bool) if c.allowed is None else c.allowed
-        self.b, self.beta = c.b, c.beta
-        self.keep = allowed if allowed.ndim == 1 else allowed.any(axis=1)
-        self.barred = None if allowed.ndim == 1 else ~allowed[self.keep]
-        self.A = self.M = None
-        if c.regions is None and c.matrix is None:
-            self.A = c.A[:, self.keep]
-        else:
-            self.M = c.as_matrix(n)[:, np.repeat(self.keep, n)].tocsr()
-            self.transposed = self.M.T.tocsr()
-
-
-class PlainDual:
-    """D(lam) = lam' b - mean_i log sum_l exp(hardness f_li + (M' lam)_li), its gradient b - M p / n, and p."""
-
-    def __init__(self, f, rows, hardness=1.0):
-        self.rows, self.b, self.beta = rows, rows.b, rows.beta
-        self.f = hardness * f[rows.keep].astype(np.float64)
-        if rows.barred is not None:
-            self.f[rows.barred] = -np.inf
-        self.evaluations = 0
-
-    def __call__(self, lam):
-        self.evaluations += 1
-        rows = self.rows
-        if rows.M is None:
-            z = self.f + (lam @ rows.A)[:, None]
-        else:
-            z = self.f + (rows.transposed @ lam).reshape(self.f.shape)
-        top = z.max(axis=0)
-        z -= top
-        p = np.exp(z, out=z)
-        Z = p.sum(axis=0)
-        p /= Z
-        value = lam @ self.b - (top + np.log(Z)).mean()
-        held = rows.A @ p.mean(axis=1) if rows.M is None else rows.M @ p.ravel() / len(Z)
-        return value, self.b - held, p
-
-
-def plain_pga(dual, tol=1e-5, limit=20000):
-    """Projected gradient ascent; the step doubles after a success and halves until Armijo's condition holds.
-
-    Stops when max |lam - clip(lam + gradient)| < tol. Returns lam.
-    """
-    lam, step = np.zeros(len(dual.b)), 1.0
-    value, gradient, _ = dual(lam)
-    while np.abs(lam - np.clip(lam + gradient, 0, dual.beta)).max(initial=0) >= tol and dual.evaluations < limit:
-        step *= 2
-        while dual.evaluations < limit:
-            trial = np.clip(lam + step * gradient, 0, dual.beta)
-            trial_value, trial_gradient, _ = dual(trial)
-            if trial_value >= value + 1e-4 * gradient @ (trial - lam):
-                lam, value, gradient = trial, trial_value, trial_gradient
-                break
-            step /= 2
-    return lam
-
-
-def plain_lbfgsb(dual, tol=1e-7, limit=20000):
-    """SciPy's L-BFGS-B on -D over 0 <= lam <= beta, to a projected gradient below tol. Returns lam."""
-    def negated(lam):
-        value, gradient, _ = dual(lam)
-        return -value, -gradient
-    bounds = [(0, None if np.isinf(price) else price) for price in dual.beta]
-    return optimize.minimize(negated, np.zeros(len(dual.b)), jac=True, method="L-BFGS-B", bounds=bounds,
-                             options=dict(gtol=tol, ftol=1e-14, maxiter=limit, maxfun=limit)).x
+IMAGES = 64         # of a cycle: together they are larger than the caches near a core
 
 
 def score_map(rng, height, width, std=None, labels=LABELS):
@@ -294,10 +225,38 @@ def races(rng, quick):
     return results
 
 
+def images(rng, maker, quick, side=None):
+    """Problems for a cycle, of one size if there is a side."""
+    return [biting(maker, rng, *([side, side] if side else rng.integers(41, 64, 2)))
+            for _ in range(4 if quick else IMAGES)]
+
+
+def old_and_new(old, rng, quick):
+    """Times of another build and of this one, as comparison_table takes them."""
+    tags, size, boxes, general = (images(rng, maker, quick)
+                                  for maker in (tags_problem, size_problem, boxes_problem, general_problem))
+    sharp = dict(hardness=1000.0, tol=1e-4)
+    return compare(old, {"tags": (tags, False, {}), "tags, with gradient": (tags, True, {}),
+                         "size": (size, False, {}), "size, hardness 1000": (size, False, sharp),
+                         "boxes": (boxes, False, {}), "boxes, with gradient": (boxes, True, {}),
+                         "general rows": (general, False, {})}, 2 if quick else 25)
+
+
+def torch_races(rng, quick):
+    """As race_torch returns them."""
+    return race_torch({      # name: (problems, hardness, gap of ours, residual of PyTorch)
+        "tags": (images(rng, tags_problem, quick, 52), 1.0, 1e-6, 1e-5),
+        "size, hardness 1000": (images(rng, size_problem, quick, 52), 1000.0, 1e-4, 1e-4),
+        "boxes": (images(rng, boxes_problem, quick, 52), 1.0, 1e-6, 1e-5),
+    })
+
+
 def main(argv=None):
     parser = command.parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="a few problems of each kind, in seconds")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write bench_solver.md and bench_solver.png there")
+    parser.add_argument("--old", type=Path, metavar="DIR",
+                        help="a checkout in which make has run: compare with its solver")
     parser.add_argument("--seed", type=int, default=1, help="of the random problems (default 1)")
     args = parser.parse_args(argv)
 
@@ -318,16 +277,29 @@ def main(argv=None):
         "and the certificate: gap <= 1e-6 at hardness 1, <= 1e-4 at hardness 1000. The baselines work in float64 on "
         "the labels that occur, matrices prepared outside the time; PGA to a residual of 1e-5, L-BFGS-B to 1e-7, about "
         "the gap of ours; their iterations are evaluations.", "",
+        "Hot and cold: here the methods solve one image in turn, five times, so its scores are in the caches of the "
+        "core: hot. A training sees every image once; there the scores are cold, as in the tables further down.", "",
         *requirements(results, time63 / floor, per_pixel), "",
         *race_table(results), "",
-        f"63 x 63 with 4 labels: {1e6 * time63:.1f} us; one float32 exponential pass over the same values: "
+        f"63 x 63 with 4 labels, hot: {1e6 * time63:.1f} us; one float32 exponential pass over the same values: "
         f"{1e6 * floor:.1f} us.", "",
+        "## Against PyTorch, cold", "",
+        f"One batch of {4 if args.quick else IMAGES} images of 52 x 52 for PyTorch; the same images one after the "
+        "other, p included, for ours. PyTorch works in float32 on the labels that occur, on one thread, without "
+        "autograd: projected gradient ascent, and L-BFGS with 8 pairs. Every image has a step of its own; images that "
+        "are done leave the batch. The accuracy was computed afterwards, in float64.", "",
+        *torch_table(torch_races(rng, args.quick)), "",
     ]
+    if args.old:
+        report += ["## Against an older build", "",
+                   f"Microseconds per call of maximize, without p, the least of many turns. Cold: a cycle over "
+                   f"{4 if args.quick else IMAGES} images; hot: one image again and again.", "",
+                   *comparison_table(old_and_new(args.old, rng, args.quick)), ""]
     curves = growth(rng, args.quick)
     if args.out:
         with whole_file(args.out / "bench_solver.png") as path:
             plot(curves, path)
-        report += ["Growth with pixels, labels and rows:", "", "![growth](bench_solver.png)", ""]
+        report += ["Growth with pixels, labels and rows, hot:", "", "![growth](bench_solver.png)", ""]
     for what, (sizes, seconds, _) in curves.items():
         report += [f"- {what}: " + ", ".join(f"{size}: {1e3 * t:.3g} ms" for size, t in zip(sizes, seconds))]
     publish("\n".join(report) + "\n", args.out, "bench_solver.md")

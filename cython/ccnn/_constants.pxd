@@ -2,7 +2,6 @@
 
 cdef enum:
     BLOCK = 256     # pixels handled at a time: a few labels of them stay in the first-level cache
-    QUARTER = 64    # of a block: four pixels share a division, and sums run in four strands
 
 cdef extern from *:
     """

@@ -32,16 +32,12 @@ cdef class GeneralRows(Dual):
 
     cdef bint prepare(self) noexcept nogil:
         cdef Py_ssize_t l, i, most, n = self.n, k = self.k
-        cdef uint8_t any
         cdef Memory* m = &self.memory
         self.label = integers(m, self.L)
         if m.failed:
             return False
         for l in range(self.L):
-            any = 0
-            for i in range(n if self.per_pixel else 1):
-                any |= self.allows(l, i)
-            if any:
+            if self.appears(l):
                 self.label[self.labels] = l
                 self.labels += 1
         self.may = <uint8_t*>allocate(m, self.labels * n, False)
@@ -270,6 +266,10 @@ cdef class GeneralRows(Dual):
 
     cdef void set_hardness(self, double hardness, Py_ssize_t every) noexcept nogil:
         self.hardness = hardness                        # on all pixels: a sample would need columns of its own
+
+    cdef void set_p(self, const double* lam) noexcept nogil:
+        cdef double logs
+        self.softmax(lam, &logs)
 
     cdef double write_p(self, float* out32, double* out64, bint gradient) noexcept nogil:
         if out32 != NULL:

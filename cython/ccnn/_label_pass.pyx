@@ -2,8 +2,11 @@
 from libc.math cimport log
 from libc.string cimport memset
 
-cdef enum:
-    LOGS = 16       # factors multiplied before one logarithm is taken; a factor is at most labels * exp(30), so 16 are finite
+from ._constants cimport BLOCK
+
+cdef extern from "_few_labels.h":
+    double pass_few(
+        int labels, const double* E, const double* w, Py_ssize_t size, double* mean, double* cov) noexcept nogil
 
 
 cdef double pass_over_pixels(
@@ -16,55 +19,17 @@ cdef double pass_over_pixels(
     double* cov,           # out, labels x labels  sum over the pixels of diag(p) - p p', or NULL
 ) noexcept nogil:
     """Return sum_i log sum_l w_l E_li."""
-    cdef Py_ssize_t start = 0, l, m, i, factors = 0, stride = padded(size)
-    cdef double total[BLOCK]
-    cdef double product[QUARTER]   # of many totals, so that one logarithm does for all of them
-    cdef double x, y, z, weight, logs = 0
-    cdef const double* e
-    cdef double* q
+    cdef Py_ssize_t l, m, past = padded(size) - size
+    cdef double x, logs
     memset(mean, 0, labels * sizeof(double))
     if cov != NULL:
         memset(cov, 0, labels * labels * sizeof(double))
-    for i in range(QUARTER):
-        product[i] = 1
-    while start < size:
-        for i in range(BLOCK):
-            total[i] = 0
-        for l in range(labels):
-            e, q, weight = E + l * stride + start, p + l * BLOCK, w[l]
-            for i in range(BLOCK):
-                q[i] = weight * e[i]
-                total[i] += q[i]
-        for i in range(QUARTER):                      # four reciprocals by one division
-            x = total[i] * total[i + QUARTER]
-            y = total[i + 2 * QUARTER] * total[i + 3 * QUARTER]
-            product[i] *= x * y
-            z = 1 / (x * y)
-            x, y = x * z, y * z
-            z = total[i]
-            total[i] = total[i + QUARTER] * y
-            total[i + QUARTER] = z * y
-            z = total[i + 2 * QUARTER]
-            total[i + 2 * QUARTER] = total[i + 3 * QUARTER] * x
-            total[i + 3 * QUARTER] = z * x
-        for l in range(labels):
-            q = p + l * BLOCK
-            for i in range(BLOCK):
-                q[i] *= total[i]
-            mean[l] += sum_block(q)
-        if cov != NULL:
-            for l in range(labels):
-                for m in range(l):
-                    cov[l * labels + m] -= dot_block(p + l * BLOCK, p + m * BLOCK)
-        start += BLOCK
-        factors += 4
-        if factors == LOGS or start >= size:
-            for i in range(QUARTER):
-                logs += log(product[i])
-                product[i] = 1
-            factors = 0
-    mean[0] -= stride - size                          # the pixels past the end
-    logs -= (stride - size) * log(w[0])
+    if labels <= FEW:
+        logs = pass_few(<int>labels, E, w, padded(size), mean, cov)
+    else:
+        logs = pass_many(labels, E, w, padded(size), p, mean, cov)
+    mean[0] -= past
+    logs -= past * log(w[0])
     if cov != NULL:                                   # rows of diag(p) - p p' sum to 0: no digits cancel
         for l in range(labels):
             for m in range(l):
@@ -75,23 +40,53 @@ cdef double pass_over_pixels(
     return logs
 
 
-cdef inline double sum_block(const double* x) noexcept nogil:
-    cdef Py_ssize_t i
-    cdef double a = 0, b = 0, c = 0, d = 0
-    for i in range(QUARTER):
-        a += x[i]
-        b += x[i + QUARTER]
-        c += x[i + 2 * QUARTER]
-        d += x[i + 3 * QUARTER]
-    return (a + b) + (c + d)
+cdef double pass_many(
+    Py_ssize_t labels, const double* E, const double* w, Py_ssize_t size, double* p, double* mean, double* cov,
+) noexcept nogil:
+    """pass_few for any number of labels: p of a block of pixels at a time."""
+    cdef Py_ssize_t start = 0, count, part, l, m, i, j
+    cdef double total[BLOCK]
+    cdef double x, weight, logs = 0
+    cdef const double* e
+    cdef double* q
+    while start < size:
+        count = min(<Py_ssize_t>BLOCK, size - start)
+        for i in range(count):
+            total[i] = 0
+        for l in range(labels):
+            e, q, weight = E + l * size + start, p + l * BLOCK, w[l]
+            for i in range(count):
+                q[i] = weight * e[i]
+                total[i] += q[i]
+        part = count // FACTORS
+        for i in range(part):
+            x = 1
+            for j in range(FACTORS):
+                x *= total[j * part + i]
+            logs += log(x)
+        for i in range(count):
+            total[i] = 1 / total[i]
+        for l in range(labels):
+            q, x = p + l * BLOCK, 0
+            for i in range(count):
+                q[i] *= total[i]
+                x += q[i]
+            mean[l] += x
+        if cov != NULL:
+            for l in range(labels):
+                for m in range(l):
+                    cov[l * labels + m] -= dot_block(p + l * BLOCK, p + m * BLOCK, count)
+        start += BLOCK
+    return logs
 
 
-cdef inline double dot_block(const double* x, const double* y) noexcept nogil:
-    cdef Py_ssize_t i
+cdef inline double dot_block(const double* x, const double* y, Py_ssize_t count) noexcept nogil:
+    """x'y in four strands; count is a multiple of FACTORS."""
+    cdef Py_ssize_t i, quarter = count // 4
     cdef double a = 0, b = 0, c = 0, d = 0
-    for i in range(QUARTER):
+    for i in range(quarter):
         a += x[i] * y[i]
-        b += x[i + QUARTER] * y[i + QUARTER]
-        c += x[i + 2 * QUARTER] * y[i + 2 * QUARTER]
-        d += x[i + 3 * QUARTER] * y[i + 3 * QUARTER]
+        b += x[i + quarter] * y[i + quarter]
+        c += x[i + 2 * quarter] * y[i + 2 * quarter]
+        d += x[i + 3 * quarter] * y[i + 3 * quarter]
     return (a + b) + (c + d)

@@ -14,7 +14,7 @@ from libc.string cimport memset
 from ._constants cimport BLOCK, CLIP, HARD, NEGLIGIBLE
 from ._exponential cimport exp_within
 from ._grouping cimport group_pixels
-from ._label_pass cimport padded, pass_over_pixels
+from ._label_pass cimport FEW, exponentiate_few, exponentiate_few_f, padded, pass_over_pixels
 from ._memory cimport Memory, integers, reals, unset_integers, unset_reals
 from ._problem cimport Dual
 from ._softmax cimport real
@@ -241,6 +241,9 @@ cdef class LabelSums(Dual):
     cdef void set_hardness(self, double hardness, Py_ssize_t every) noexcept nogil:
         self.hardness, self.every, self.made = hardness, every, False
 
+    cdef void set_p(self, const double* lam) noexcept nogil:
+        self.set_weights(lam)
+
     cdef double write_p(self, float* out32, double* out64, bint gradient) noexcept nogil:
         if out32 != NULL:
             return write_groups(self, self.f32, out32, gradient)
@@ -249,39 +252,67 @@ cdef class LabelSums(Dual):
 
 cdef double exponentiate(LabelSums s, Py_ssize_t g, const real* f, Py_ssize_t stride) noexcept nogil:
     """E of group g for the biases made_for. Return what the maxima that E leaves out add to the mean over pixels."""
-    cdef Py_ssize_t labels = s.label_at[g + 1] - s.label_at[g], size = s.groups.first[g + 1] - s.groups.first[g]
-    cdef Py_ssize_t all = size, start = 0, count, l, i, every = s.every
+    cdef Py_ssize_t labels = s.label_at[g + 1] - s.label_at[g], all = s.groups.first[g + 1] - s.groups.first[g]
+    cdef Py_ssize_t size = (all + s.every - 1) // s.every, length = padded(size), start = 0, count, l, i, at
+    cdef const double* bias = s.made_for + s.label_at[g]
+    cdef const Py_ssize_t* label = s.label + s.label_at[g]
+    cdef double* E = s.E + s.E_at[g]
+    cdef const real* few[8]
+    cdef double total = 0
+    if labels == 0:
+        return 0
+    if labels <= FEW and s.every == 1:
+        for l in range(labels):
+            few[l] = f + (label[l] if s.groups.pixel == NULL else l) * stride
+        if real is float:
+            total = exponentiate_few_f(<int>labels, few, s.hardness, bias, CLIP, size, E, length)
+        else:
+            total = exponentiate_few(<int>labels, few, s.hardness, bias, CLIP, size, E, length)
+    else:
+        while start < size:
+            count = min(<Py_ssize_t>BLOCK, size - start)
+            for l in range(labels):
+                at = (label[l] if s.groups.pixel == NULL else l) * stride + start * s.every
+                scale_scores(f + at, s.every, s.hardness, bias[l], count, E + l * length + start)
+            total += exponentiate_block(E + start, labels, length, count)
+            start += BLOCK
+    for l in range(labels):
+        for i in range(size, length):
+            E[l * length + i] = l == 0
+    return total * all / (size * s.n)
+
+
+cdef inline void scale_scores(
+    const real* f, Py_ssize_t every, double hardness, double bias, Py_ssize_t count, double* x) noexcept nogil:
+    """x = hardness * f + bias, for one of `every` scores."""
+    cdef Py_ssize_t i
+    if every == 1:
+        for i in range(count):
+            x[i] = hardness * f[i] + bias
+    else:
+        for i in range(count):
+            x[i] = hardness * f[i * every] + bias
+
+
+cdef double exponentiate_block(double* x, Py_ssize_t labels, Py_ssize_t stride, Py_ssize_t count) noexcept nogil:
+    """x_li becomes exp(x_li - max_l x_li). Return sum_i max_l x_li."""
+    cdef Py_ssize_t l, i
     cdef double top[BLOCK]
-    cdef double bias, h = s.hardness, total = 0
-    cdef double* E
-    cdef const real* row
-    size = (size + every - 1) // every
-    while start < size and labels:
-        count = min(<Py_ssize_t>BLOCK, size - start)
+    cdef double total = 0
+    cdef double* row
+    for i in range(count):
+        top[i] = x[i]
+    for l in range(1, labels):
+        row = x + l * stride
         for i in range(count):
-            top[i] = -HARD
-        for l in range(labels):
-            E = s.E + s.E_at[g] + l * padded(size) + start
-            bias = s.made_for[s.label_at[g] + l]
-            row = f + (s.label[s.label_at[g] + l] if s.groups.pixel == NULL else l) * stride + start * every
-            if every == 1:
-                for i in range(count):
-                    E[i] = h * row[i] + bias
-            else:
-                for i in range(count):
-                    E[i] = h * row[i * every] + bias
-            for i in range(count):
-                top[i] = E[i] if E[i] > top[i] else top[i]
-        for l in range(labels):
-            E = s.E + s.E_at[g] + l * padded(size) + start
-            for i in range(count):
-                E[i] = exp_within(max(E[i] - top[i], CLIP))
-            for i in range(count, BLOCK):
-                E[i] = l == 0
+            top[i] = row[i] if row[i] > top[i] else top[i]
+    for l in range(labels):
+        row = x + l * stride
         for i in range(count):
-            total += top[i]
-        start += BLOCK
-    return total * all / (size * s.n) if size else 0
+            row[i] = exp_within(max(row[i] - top[i], CLIP))
+    for i in range(count):
+        total += top[i]
+    return total
 
 
 cdef double write_groups(LabelSums s, const real* f, real* out, bint gradient) noexcept nogil:
@@ -299,23 +330,23 @@ cdef double write_groups(LabelSums s, const real* f, real* out, bint gradient) n
         while start < size:
             count = min(<Py_ssize_t>BLOCK, size - start)
             pixel = NULL if s.groups.pixel == NULL else s.groups.pixel + s.groups.first[g] + start
-            for i in range(BLOCK):
+            for i in range(count):
                 total[i] = 0
             for l in range(labels):
                 E, weight = s.E + s.E_at[g] + l * padded(size) + start, s.w[s.label_at[g] + l]
-                for i in range(BLOCK):
+                for i in range(count):
                     total[i] += weight * E[i]
-            for i in range(BLOCK):
+            for i in range(count):
                 total[i] = 1 / total[i]
             for l in range(max(labels, 1)):
                 if labels == 0:
                     at = s.only[g] * s.n
-                    for i in range(BLOCK):
+                    for i in range(count):
                         p[i] = 1
                 else:
                     at = s.label[s.label_at[g] + l] * s.n
                     E, weight = s.E + s.E_at[g] + l * padded(size) + start, s.w[s.label_at[g] + l]
-                    for i in range(BLOCK):
+                    for i in range(count):
                         p[i] = weight * E[i] * total[i]
                         p[i] = p[i] if p[i] > least else 0
                 if pixel == NULL:

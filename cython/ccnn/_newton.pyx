@@ -2,7 +2,8 @@
 
 1. If the scores are sharp, first solve blunter problems: lam grows in proportion to the hardness.
 2. At lam, solve the model: maximise pull'd - d'Hd/2 over 0 <= lam + d <= beta, |d| <= radius.
-3. Go there. D is concave, so it rose if it is still rising there along d; otherwise compare D.
+3. Go there; if the step is so small that the rows there are known, stop. D is concave, so it rose if it is still rising
+   there along d; otherwise compare D.
 4. If it fell, shrink the radius to where the slope along d would vanish; if the step met the radius and D rose,
    widen it.
 5. Stop at a gap of at most tol; if lam grows without bound, check whether its direction proves a contradiction.
@@ -85,7 +86,9 @@ cdef void newton_steps(Dual problem, Workspace* s, Py_ssize_t passes, double rou
             if s.step[j] >= s.upper[j] and s.upper[j] == problem.beta[j] - problem.lam[j]:
                 s.new_lam[j] = problem.beta[j]
             reach = max(reach, fabs(s.step[j]))
-        new_value = problem.measure(s.new_lam, s.new_v, s.new_H)                            # 3
+        if rough == 0 and problem.certify_ahead(s.new_lam, s.step, s.H):                    # 3
+            return
+        new_value = problem.measure(s.new_lam, s.new_v, s.new_H)
         new_slope = 0
         for j in range(k):
             new_slope += s.step[j] * (problem.g[j] + problem.v[j] - s.new_v[j])
@@ -130,13 +133,17 @@ cdef double newton_step(Dual problem, Workspace* s, double radius) noexcept nogi
     A dual that leaves the box on the way joins those on the side.
     """
     cdef Py_ssize_t j, turn, k = problem.k
-    cdef double slope = 0
+    cdef double slope = 0, moved
     for j in range(k):
         s.lower[j] = max(-problem.lam[j], -radius)
         s.upper[j] = min(problem.beta[j] - problem.lam[j], radius)
         s.step[j] = 0
     for turn in range(3):
-        sweep_coordinates(s, k, 4)
+        moved = sweep_coordinates(s, k)
+        if turn and moved == 0:
+            break
+        for j in range(3):
+            sweep_coordinates(s, k)
         for j in range(k):
             if solve_free(s, k) or problem.interrupted():
                 break
@@ -145,17 +152,20 @@ cdef double newton_step(Dual problem, Workspace* s, double radius) noexcept nogi
     return slope
 
 
-cdef void sweep_coordinates(Workspace* s, Py_ssize_t k, Py_ssize_t times) noexcept nogil:
-    """Maximise the model over one coordinate after the other."""
-    cdef Py_ssize_t j, t
-    cdef double d, own
-    for t in range(times):
-        for j in range(k):
-            own = s.H[j * k + j]
-            d = s.pull[j] - dot(s.H + j * k, s.step, k) + own * s.step[j]
-            # a row that does not respond goes to the side that it is pulled to
-            d = d / own if own > 1e-30 else d * HARD
-            s.step[j] = min(max(d, s.lower[j]), s.upper[j])
+cdef double sweep_coordinates(Workspace* s, Py_ssize_t k) noexcept nogil:
+    """Maximise the model over one coordinate after the other. Return the largest move that is not rounding."""
+    cdef Py_ssize_t j
+    cdef double d, own, largest = 0
+    for j in range(k):
+        own = s.H[j * k + j]
+        d = s.pull[j] - dot(s.H + j * k, s.step, k) + own * s.step[j]
+        # a row that does not respond goes to the side that it is pulled to
+        d = d / own if own > 1e-30 else d * HARD
+        d = min(max(d, s.lower[j]), s.upper[j])
+        if fabs(d - s.step[j]) > 1e-9 * fabs(d):
+            largest = max(largest, fabs(d - s.step[j]))
+        s.step[j] = d
+    return largest
 
 
 cdef bint solve_free(Workspace* s, Py_ssize_t k) noexcept nogil:

@@ -1,5 +1,6 @@
 from libc.math cimport fabs
 from libc.stdint cimport uint8_t
+from libc.string cimport memchr
 
 from ._memory cimport Memory
 
@@ -22,6 +23,7 @@ cdef class Dual:
     cdef double* high               # k           the largest,
     cdef double* magnitude          # k           and mean_i max_l |a_jil|, which bounds its rounding errors
     cdef double* energy             # k           mean_i (max_l a_jil - min_l a_jil)^2
+    cdef double* widest             # k           max_i (max_l a_jil - min_l a_jil)
     cdef double* unit               # k           the rows are multiplied by this power of 2, so that energy is about 1
     cdef double* tolerance          # k           a hard row holds if it is violated by at most this
     cdef bint rescaled              # is a unit not 1?
@@ -63,6 +65,7 @@ cdef class Dual:
     cdef double support(self, const double* d) noexcept nogil
     cdef double spread(self) noexcept nogil
     cdef void set_hardness(self, double hardness, Py_ssize_t every) noexcept nogil
+    cdef void set_p(self, const double* lam) noexcept nogil
     cdef double write_p(self, float* out32, double* out64, bint gradient) noexcept nogil
 
     # what follows from it
@@ -70,6 +73,7 @@ cdef class Dual:
     cdef void start(self, double* H) noexcept nogil
     cdef double measure(self, const double* lam, double* v, double* H) noexcept nogil
     cdef void certify(self) noexcept nogil
+    cdef bint certify_ahead(self, double* lam, const double* step, const double* H) noexcept nogil
     cdef bint is_feasible(self) noexcept nogil
     cdef bint is_optimal(self) noexcept nogil
     cdef bint is_infeasible(self) noexcept nogil
@@ -88,6 +92,7 @@ cdef class Dual:
         self.high[j] += share * high
         self.magnitude[j] += share * max(fabs(low), fabs(high))
         self.energy[j] += share * (high - low) * (high - low)
+        self.widest[j] = max(self.widest[j], high - low)
 
     cdef inline double score(self, Py_ssize_t l, Py_ssize_t i) noexcept nogil:
         return self.f32[l * self.n + i] if self.f32 != NULL else self.f64[l * self.n + i]
@@ -95,3 +100,9 @@ cdef class Dual:
     cdef inline bint allows(self, Py_ssize_t l, Py_ssize_t i) noexcept nogil:
         """May pixel i have label l?"""
         return self.allowed[l * self.n + i if self.per_pixel else l]
+
+    cdef inline bint appears(self, Py_ssize_t l) noexcept nogil:
+        """May any pixel have label l?"""
+        if self.per_pixel:
+            return memchr(self.allowed + l * self.n, 1, self.n) != NULL
+        return self.allowed[l]

@@ -20,6 +20,14 @@ exp(f_li + sum_j lam_j a_jil). For this p the duality gap needs only the values 
 
 so every pass over the pixels certifies its own point. All sums are float64.
 
+A step d that is small enough needs no pass. Let u_il = sum_j d_j a_jil, and H the covariance of the rows. On the way from
+lam to lam + d the second derivative of v_j is mean_i E[(a_j - E a_j) (u - E u)^2], at most w_j times d'Hd exp(r), where
+w_j is the widest range of row j at a pixel and r = sum_j |d_j| w_j bounds how much p can change: by exp(+-r). So
+
+    v_j(lam + d) = (v + H d)_j,   wrong by at most   w_j d'Hd exp(r) / 2
+
+and the last step of Newton's method, whose d'Hd is about 1e-10, is certified by the pass before it.
+
 Rows come in any unit. The maximisers see them multiplied by `unit`, and lam divided by it.
 """
 import numpy as np
@@ -31,17 +39,18 @@ from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from ._constants cimport HARD
 from ._memory cimport Memory, reals, release
-from ._softmax cimport check_and_softmax
+from ._softmax cimport check_and_softmax, within
 
 cdef extern from *:
     """
     #define FEASIBLE 1e-9       /* a hard row holds if it is violated by at most this part of its range, */
+    #define AHEAD 0.1           /* a row is known without a pass if its error is at most this part of its tolerance */
     #define ROUNDING 1e-12      /* or by this part of its entries: what rounding may change */
     #define CONTRADICTION 1e-10 /* a bound beyond reach by this part of the entries proves a contradiction */
     #define LARGEST_SCORE 1e60  /* hardness * f: larger scores come from a net that has diverged */
     #define POLL 100            /* milliseconds between two checks for ^C */
     """
-    const double FEASIBLE, ROUNDING, CONTRADICTION, LARGEST_SCORE
+    const double FEASIBLE, AHEAD, ROUNDING, CONTRADICTION, LARGEST_SCORE
     const long long POLL
 
 FLOAT = np.dtype(np.float32)
@@ -50,7 +59,7 @@ FLOAT = np.dtype(np.float32)
 cdef class Dual:
     """D, its gradient and its Hessian at lam come from `measure`; the maximisers know nothing else.
 
-    A kind of rows is a subclass. It defines prepare, evaluate, support, spread, set_hardness and write_p.
+    A kind of rows is a subclass. It defines prepare, evaluate, support, spread, set_hardness, set_p and write_p.
     """
 
     def __cinit__(self, constraints, f, diff, double hardness, double tol):
@@ -77,7 +86,7 @@ cdef class Dual:
         self.b, self.beta, self.unit, self.tolerance = reals(m, k), reals(m, k), reals(m, k), reals(m, k)
         self.low, self.high, self.magnitude, self.energy = reals(m, k), reals(m, k), reals(m, k), reals(m, k)
         self.lam, self.v, self.g, self.x, self.spare_v = reals(m, k), reals(m, k), reals(m, k), reals(m, k), reals(m, k)
-        self.ray, self.mark = reals(m, k), reals(m, k)
+        self.ray, self.mark, self.widest = reals(m, k), reals(m, k), reals(m, k)
         if m.failed:
             raise MemoryError(f"the solver needs {m.failed} bytes more")
         for j in range(k):
@@ -111,8 +120,11 @@ cdef class Dual:
     cdef void set_hardness(self, double hardness, Py_ssize_t every) noexcept nogil:
         """Go on with another hardness, on all pixels or on one of `every` pixels."""
 
+    cdef void set_p(self, const double* lam) noexcept nogil:
+        """p becomes that of lam; evaluate without its results."""
+
     cdef double write_p(self, float* out32, double* out64, bint gradient) noexcept nogil:
-        """Write p of the last point measured into zeros, L x n, one of the two arrays. Or, if `gradient`, subtract
+        """Write p of the last point into zeros, L x n, one of the two arrays. Or, if `gradient`, subtract
         p / n from the array and return (hardness - 1) mean_i sum_l p_i(l) f_li."""
         return 0
 
@@ -148,6 +160,7 @@ cdef class Dual:
             self.low[j] *= self.unit[j]
             self.high[j] *= self.unit[j]
             self.magnitude[j] *= self.unit[j]
+            self.widest[j] *= self.unit[j]
             self.ray[j] /= self.unit[j]
             if self.beta[j] < HARD:
                 self.beta[j] = min(self.beta[j] / self.unit[j], 0.1 * HARD)
@@ -214,6 +227,42 @@ cdef class Dual:
             target = 0 if target < 0 else self.beta[j] if target > self.beta[j] else target
             self.residual = max(self.residual, fabs(self.lam[j] - target))
 
+    cdef bint certify_ahead(self, double* lam, const double* step, const double* H) noexcept nogil:
+        """Is the point a `step` ahead, `lam`, optimal? Then move there, without a pass (see the module's docstring).
+
+        H belongs to the point of the last pass. The gap includes what is not known of the rows ahead.
+        """
+        cdef Py_ssize_t j, h, k = self.k
+        cdef double reach = 0, decrement = 0, slope = 0, doubt = 0, x
+        cdef double* here = self.lam
+        cdef double* v = self.v
+        cdef double* ahead = self.spare_v
+        for j in range(k):
+            reach += fabs(step[j]) * self.widest[j]
+        if reach > 0.01:                                        # below, exp(0.01) / 2 < 0.51
+            return False
+        for j in range(k):
+            x = 0
+            for h in range(k):
+                x += H[j * k + h] * step[h]
+            ahead[j] = v[j] + x
+            decrement += step[j] * x
+            slope += step[j] * (self.b[j] - v[j])
+        for j in range(k):
+            x = 0.51 * self.widest[j] * decrement
+            if x > AHEAD * self.tolerance[j] or self.beta[j] == HARD and self.b[j] - ahead[j] + x > self.tolerance[j]:
+                return False
+            doubt += x * max(lam[j], self.beta[j] - lam[j] if self.beta[j] < HARD else 0)
+        self.lam, self.v, self.spare_v = lam, ahead, v
+        self.certify()
+        self.gap += doubt
+        if self.is_optimal():
+            self.value += slope - 0.5 * decrement
+            return True
+        self.lam, self.v, self.spare_v = here, v, ahead
+        self.certify()
+        return False
+
     cdef bint is_optimal(self) noexcept nogil:
         return self.gap <= self.tol and self.is_feasible()
 
@@ -250,9 +299,11 @@ cdef class Dual:
 
     cdef void finish(self) noexcept nogil:
         """lam is final: from here on `write_p` has its p, even if the scores change."""
-        if self.measured != self.lam:                       # the last step was not taken
-            self.measure(self.lam, self.spare_v, NULL)
-            self.passes -= 1
+        cdef Py_ssize_t j
+        if self.measured != self.lam:                       # the last step needed no pass, or was not taken
+            for j in range(self.k):
+                self.x[j] = self.lam[j] * self.unit[j]
+            self.set_p(self.x)
 
     cdef double dual_value(self) noexcept nogil:
         """D(lam) without mean_i log Z_i."""
@@ -261,13 +312,23 @@ cdef class Dual:
     cdef bint check_scores(self) noexcept nogil:
         """Are the scores finite, and not too large? From here on diff, if there is one, is softmax(f) / n.
 
-        If they are not, diff is 0.
+        With diff, all scores are read; without it, those of labels that may appear. If they are not accepted, diff is 0.
         """
         cdef double limit = LARGEST_SCORE / self.hardness
-        if self.f32 != NULL:
+        cdef Py_ssize_t l
+        self.accepted = True
+        if self.diff32 != NULL:
             self.accepted = check_and_softmax(self.f32, self.L, self.n, limit, self.diff32, &self.log_partition)
-        else:
+        elif self.diff64 != NULL:
             self.accepted = check_and_softmax(self.f64, self.L, self.n, limit, self.diff64, &self.log_partition)
+        else:
+            for l in range(self.L):
+                if not self.appears(l):
+                    continue
+                if self.f32 != NULL:
+                    self.accepted &= within(self.f32 + l * self.n, self.n, limit)
+                else:
+                    self.accepted &= within(self.f64 + l * self.n, self.n, limit)
         if not self.accepted:
             self.clear_diff()
         return self.accepted

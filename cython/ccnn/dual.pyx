@@ -91,6 +91,8 @@ cdef class Solution:
         if self.stored_value is not None:
             return self.stored_value
         problem = self.solved()
+        if not np.isfinite(problem.scores).all():       # a label that may not appear: softmax(f) is no number there
+            return np.nan
         return problem.dual_value() + mean_log_partition(problem.scores, problem.hardness)
 
     cdef Dual solved(self):
