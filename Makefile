@@ -11,7 +11,7 @@ SOURCES := $(shell find cython -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
 export CAFFE_PYTHON CAFFE
 
-.PHONY: all test lint test-package test-torch demo bench clean help FORCE
+.PHONY: all test lint test-package test-torch mpi test-mpi demo bench clean help FORCE
 
 all: $(DUAL)  ## Caffe in .caffe/ and the compiled solver; what you get without a target
 	@echo "make: everything is up to date; type: source .caffe/activate"
@@ -54,6 +54,17 @@ test-torch: .torch/complete  ## PyTorch and the package in .torch/, an environme
 .caffe/packages/%.txt: requirements/%.txt $(RUNTIME)
 	$(PYTHON) -m pip install -q --no-deps --upgrade --target .caffe/packages -r $<
 	@cp $< $@
+
+# --target would leave out the programs and libraries of a wheel; --prefix keeps them.
+.caffe/mpi/complete: requirements/mpich.txt $(RUNTIME)
+	rm -rf .caffe/mpi
+	$(PYTHON) -m pip install -q --no-deps --root-user-action ignore --prefix .caffe/mpi -r $<
+	@touch $@
+
+mpi: $(DUAL) .caffe/packages/mpi.txt .caffe/mpi/complete  ## mpi4py and MPICH: .caffe/mpi/bin/mpiexec -n 2 tools/train.py ...
+
+test-mpi: mpi  ## the same, and the tests of training on many processes
+	OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest -q tests/test_parallel.py
 
 demo: $(DUAL)  ## train and compare on drawn images: output/demo/index.html
 	$(PYTHON) demo/demo.py
