@@ -127,17 +127,19 @@ class Steps:
 
     solver   Caffe's
     losses   of the steps so far, as many as the log averages
-    stop     a signal asks for the end
+    asked    a signal has asked this rank for the end
+    ending   some rank was asked: all know it from the same step on
     """
 
     def __init__(self, caffe, comm, solver, settings) -> None:
+        from mpi4py import MPI
+        self.in_place, self.ConnectionBroken = MPI.IN_PLACE, MPI.Exception
         self.caffe, self.comm, self.solver, self.settings = caffe, comm, solver, settings
         self.blobs = [blob for blobs in solver.net.params.values() for blob in blobs]
         self.sums = np.zeros(sum(blob.data.size for blob in self.blobs) + EXTRA, np.float32)
         self.loss_weights = {name: weight for name, weight in solver.net.blob_loss_weights.items() if weight}
         self.losses: deque[float] = deque(maxlen=max(1, settings.average_loss))
-        self.stop = False
-        self.reduced = 0.0          # seconds in Allreduce
+        self.asked = self.ending = False
         self._time = time.monotonic()
         solver.net.after_forward(self._add_loss)
         solver.add_callback(lambda: None, self._add_gradients)
@@ -150,11 +152,11 @@ class Steps:
     def run(self) -> bool:
         """All steps. True if a signal has ended them early."""
         solver, settings = self.solver, self.settings
-        while solver.iter < settings.max_iter and not self.stop:
+        while solver.iter < settings.max_iter and not self.ending:
             self.sums[-EXTRA:] = 0
             try:
                 solver.step(1)
-            except (NotANumber, EndedElsewhere, self._broken):
+            except (NotANumber, EndedElsewhere, self.ConnectionBroken):
                 raise
             except Exception as error:
                 self._fail(told(error))
@@ -163,11 +165,6 @@ class Steps:
                 not (settings.snapshot and solver.iter % settings.snapshot == 0):
             solver.snapshot()
         return solver.iter < settings.max_iter
-
-    @property
-    def _broken(self) -> type:
-        from mpi4py import MPI
-        return MPI.Exception
 
     def _fail(self, error: str) -> None:
         """Tell the others, who wait for the gradient, that there is none."""
@@ -188,11 +185,11 @@ class Steps:
         for blob in self.blobs:
             self.sums[at:at + blob.diff.size] = blob.diff.ravel()
             at += blob.diff.size
-        self.sums[STOP] = self.stop
+        self.sums[STOP] = self.asked
         self._allreduce()
         if self.sums[FAILED]:
             agree(self.comm)
-        self.stop = bool(self.sums[STOP])
+        self.ending = bool(self.sums[STOP])
         size, at = self.comm.size, 0
         self._show_loss(float(self.sums[LOSS]) / (size * self.settings.iter_size))
         for blob in self.blobs:
@@ -200,10 +197,7 @@ class Steps:
             at += blob.diff.size
 
     def _allreduce(self) -> None:
-        from mpi4py import MPI
-        start = time.monotonic()
-        self.comm.Allreduce(MPI.IN_PLACE, self.sums)
-        self.reduced += time.monotonic() - start
+        self.comm.Allreduce(self.in_place, self.sums)
 
     def _show_loss(self, loss: float) -> None:
         """Log the mean loss of the step as `caffe train` does, and what the net of rank 0 has computed last."""
@@ -245,7 +239,7 @@ def train(comm, orders: Mapping[str, Any]) -> int:
     steps.share_weights()
 
     def stop(*_):
-        steps.stop = True
+        steps.asked = True
     signal.signal(signal.SIGINT, stop)
     caffe.log("Starting Optimization")
     try:
@@ -271,9 +265,9 @@ def main() -> int:
     from mpi4py import MPI
     comm, rank = MPI.COMM_WORLD, this_rank()
     if comm.size != rank.size:
-        print(f"mpiexec has started {rank.size} processes, but they do not find each other: mpiexec and the library "
-              f"({MPI.Get_library_version().split(',')[0]}) are of different kinds; use .caffe/mpi/bin/mpiexec, or name "
-              "the other library in the environment variable MPI4PY_LIBMPI", file=sys.stderr)
+        print(f"mpiexec has started {rank.size} processes, but they do not find each other, because mpiexec is of "
+              f"another kind than the library, {' '.join(map(str, MPI.get_vendor()))}; use .caffe/mpi/bin/mpiexec, or "
+              "name mpiexec's library in the environment variable MPI4PY_LIBMPI", file=sys.stderr)
         return ENDED_ELSEWHERE if rank.number else 2
     try:
         status = train(comm, json.loads(sys.argv[1]))
