@@ -156,8 +156,10 @@ class Steps:
             self.sums[-EXTRA:] = 0
             try:
                 solver.step(1)
-            except (NotANumber, EndedElsewhere, self.ConnectionBroken):
+            except (NotANumber, self.ConnectionBroken):
                 raise
+            except EndedElsewhere:
+                agree(self.comm)
             except Exception as error:
                 self._fail(told(error))
             self._show_rate()
@@ -188,7 +190,7 @@ class Steps:
         self.sums[STOP] = self.asked
         self._allreduce()
         if self.sums[FAILED]:
-            agree(self.comm)
+            raise EndedElsewhere
         self.ending = bool(self.sums[STOP])
         size, at = self.comm.size, 0
         self._show_loss(float(self.sums[LOSS]) / (size * self.settings.iter_size))

@@ -313,6 +313,7 @@ def test_ranks_with_another_solver_or_other_images_are_told(mpiexec, together):
     assert (status, out) == (2, "") and len(errors(error)) == 1
     assert re.search("process 1 on .* has another solver than process 0", error)
 
+    (folder / "elsewhere").mkdir()
     elsewhere = workplace(folder / "elsewhere")
     shutil.copytree((folder / "data/demo").resolve(), elsewhere / "data/demo")
     away = ["-n", "1", "-wdir", str(elsewhere), *one[2:]]
@@ -337,6 +338,7 @@ def test_a_snapshot_that_one_rank_does_not_see_is_told(mpiexec, together):
     assert together(raw=["-n", "2", *here])[0] == 0
     for path in mpiexec.folder.glob("s_iter_4.*"):
         path.unlink()
+    (folder / "elsewhere").mkdir()
     elsewhere = workplace(folder / "elsewhere")
     (elsewhere / "data").symlink_to(folder / "data")
     status, _, error = together(raw=["-n", "1", *here, ":", "-n", "1", "-wdir", str(elsewhere), *here])
