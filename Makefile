@@ -73,6 +73,7 @@ bench: $(DUAL)  ## time the solver, the training and the inference
 	$(PYTHON) bench/bench_solver.py
 	$(PYTHON) bench/bench_training.py
 	$(PYTHON) bench/bench_inference.py
+	$(if $(wildcard .caffe/mpi/complete),$(PYTHON) bench/bench_mpi.py)
 
 clean:  ## remove what was compiled and cached, and the demo; .caffe/, data/ and snapshots/ stay
 	rm -rf build *.egg-info .torch ccnn/*.so output/demo .pytest_cache .hypothesis .ruff_cache .mypy_cache

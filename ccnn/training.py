@@ -43,7 +43,7 @@ from ccnn.workers import end_with_parent
 
 FULL = "is the disk full? Free some space, then run the same command again"
 
-GRACE = 2               # seconds in which mpiexec ends the other ranks
+GRACE = 2               # seconds in which the other ranks see that one has died
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -86,6 +86,7 @@ def prepare(solver, weights: Optional[Path] = None, gpu: Optional[int] = None, a
             Path(f"{prefix}.log").unlink(missing_ok=True)
         training = begin(Training(solver, shapes, held, samples, gpu, rank, same), weights)
         training.net = net if split else None
+        training._death.unlink(missing_ok=True)
         if not training.finished:
             failure.pop_all()
     return training
@@ -179,6 +180,7 @@ class Training:
         self._reader: Optional[threading.Thread] = None
         self._ending = Ending()
         self._complaint: Optional[str] = None   # why it was ended from here
+        self._death = Path(f"{solver.snapshot_prefix}.death")       # exists while Caffe has died on some rank
 
     @property
     def finished(self) -> bool:
@@ -244,7 +246,11 @@ class Training:
         assert self._process and self._reader, "start() comes first"
         self._reader.join(patience)
         if self._reader.is_alive():
-            return False
+            if self.rank.size > 1 and self._death.exists():
+                self._process.kill()
+                self._reader.join()
+            else:
+                return False
         status = self._process.wait()
         self.stopped = status == STOPPED or (self._stops == 1 and status in (0, -signal.SIGINT, -signal.SIGKILL))
         try:
@@ -258,14 +264,27 @@ class Training:
         return True
 
     def _fail(self, status: int) -> NoReturn:
-        if not self.rank.leads:
-            if self._complaint or status == ENDED_ELSEWHERE:
-                raise EndedElsewhere
-            if status == -signal.SIGABRT:       # as rank 0 may have, too: then mpiexec ends this process
-                time.sleep(GRACE)
-        else:
+        if self.rank.leads:
             remove_cut(self.solver, self.shapes, self.start_at)
+        if self.rank.size > 1:
+            in_order = status in (2, ENDED_ELSEWHERE)           # all ranks have met, and rank 0 says why
+            if not self._complaint and (status == ENDED_ELSEWHERE or not (in_order or self._first_death())):
+                raise EndedElsewhere
         raise UserError(self._why(status))
+
+    def _first_death(self) -> bool:
+        """Whether Caffe has died on this rank first: then tell the others, who wait for it, by a file.
+
+        Where they do not see the file, mpiexec ends them, with a page of its own.
+        """
+        with contextlib.suppress(OSError):                      # no such folder: the disk is not shared
+            try:
+                self._death.touch(exist_ok=False)
+            except FileExistsError:
+                return False
+            time.sleep(GRACE)
+            self._death.unlink(missing_ok=True)
+        return True
 
     def _check_end(self) -> None:
         """UserError unless the trained model is whole: of a full disk Caffe may not notice the last few kilobytes."""

@@ -46,7 +46,11 @@ def main(argv=None):
         fail_together(rank, error)
         raise
     command.say(training.beginning)
-    if training.run():
+    try:
+        stopped = training.run()
+    except EndedElsewhere:
+        return 2
+    if stopped:
         command.say("stopped; the same command continues")
         return 130
     print(training.model.resolve() if Path.cwd() != here else training.model)
