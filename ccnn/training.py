@@ -275,12 +275,13 @@ class Training:
     def _first_death(self) -> bool:
         """Whether Caffe has died on this rank first: then tell the others, who wait for it, by a file.
 
-        Where they do not see the file, mpiexec ends them, with a page of its own.
+        They end their Caffe before mpiexec ends them: else it prints a page of its own.
         """
         with contextlib.suppress(OSError):                      # no such folder: the disk is not shared
             try:
                 self._death.touch(exist_ok=False)
             except FileExistsError:
+                time.sleep(2 * GRACE)       # the first speaks and ends; then mpiexec ends this process
                 return False
             time.sleep(GRACE)
             self._death.unlink(missing_ok=True)

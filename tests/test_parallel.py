@@ -375,3 +375,30 @@ def test_without_mpi4py_one_line_per_machine_says_what_brings_it(monkeypatch):
         ranks.this_rank({"PMI_SIZE": "8", "PMI_RANK": "4", "MPI_LOCALNRANKS": "4", "MPI_LOCALRANKID": "0"})
     with pytest.raises(SystemExit):
         ranks.this_rank({"PMI_SIZE": "8", "PMI_RANK": "5", "MPI_LOCALNRANKS": "4", "MPI_LOCALRANKID": "1"})
+
+
+# --- the bench
+
+@needs_mpi
+def test_the_bench_writes_its_tables(root, tmp_path, python_bin):
+    run = subprocess.run([python_bin, root / "bench/bench_mpi.py", "--quick", "--out", tmp_path], capture_output=True,
+                         text=True)
+    assert run.returncode == 0, run.stderr
+    report = (tmp_path / "bench_mpi.md").read_text()
+    assert report == run.stdout.removesuffix("\n")
+    assert "| small net (demonstration) | 4 |" in report and "| head on cached features | 4 |" in report
+    assert re.search(r"65.1 million weights: 261 MB .* Allreduce \d\.\d+ s", report)
+
+
+def test_the_table_on_paper(monkeypatch):
+    """Two ranks each send and receive all gradients once; many ranks twice. Nothing overlaps."""
+    import bench_mpi
+    assert bench_mpi.ring(2, 1000, 4e3) == 1 and bench_mpi.ring(1001, 1000, 4e3) == pytest.approx(2, rel=0.01)
+    monkeypatch.setattr(bench_mpi, "GPU", 1e12)
+    rows = [row.split(" | ") for row in bench_mpi.paper_table(1e12, 1, 3, 1e9)[2:]]
+    assert [row[1] for row in rows] == ["8", "64", "16", "16", "64", "64"]
+    assert [float(row[2].split()[0]) for row in rows] == [1, 8, 3, 3, 4, 4]
+    assert float(rows[0][4]) == 8 and rows[0][5] == "100% |"            # one gradient costs nothing
+    slow = [row.split(" | ") for row in bench_mpi.paper_table(1e12, 1.25e9, 3, 1e9)[2:]]
+    assert float(slow[2][3].split()[0]) == pytest.approx(2 * 15 / 16 * 4, rel=0.01)     # 5 GB over 1.25 GB/s
+    assert slow[2][5] == "29% |"
