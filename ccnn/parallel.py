@@ -37,7 +37,7 @@ from ccnn.ranks import ENDED_ELSEWHERE, STOPPED, EndedElsewhere, first_differenc
 EXTRA = 3                       # numbers behind the gradient
 LOSS, STOP, FAILED = range(-EXTRA, 0)
 
-PATIENCE = 5                    # seconds that mpiexec has to end this process after the death of another
+PATIENCE = 5                    # seconds that mpiexec has to end this process after another
 
 
 class NotANumber(Exception):
@@ -263,14 +263,21 @@ def finalize() -> None:
 
 
 def main() -> int:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)        # until the first iteration, there is nothing to keep
-    from mpi4py import MPI
-    comm, rank = MPI.COMM_WORLD, this_rank()
-    if comm.size != rank.size:
-        print(f"mpiexec has started {rank.size} processes, but they do not find each other, because mpiexec is of "
-              f"another kind than the library, {' '.join(map(str, MPI.get_vendor()))}; use .caffe/mpi/bin/mpiexec, or "
-              "name mpiexec's library in the environment variable MPI4PY_LIBMPI", file=sys.stderr)
-        return ENDED_ELSEWHERE if rank.number else 2
+    rank = this_rank()
+    try:
+        from mpi4py import MPI
+        comm = MPI.COMM_WORLD
+        found = f"{' '.join(map(str, MPI.get_vendor()))} finds {comm.size}"
+    except (ImportError, RuntimeError) as error:
+        comm, found = None, str(error)
+    if not comm or comm.size != rank.size:
+        if rank.number:
+            time.sleep(PATIENCE)            # rank 0 speaks
+            return ENDED_ELSEWHERE
+        print(UserError(f"mpiexec has started {rank.size} processes, but they do not find each other ({found}); use "
+                        ".caffe/mpi/bin/mpiexec, or name the library of your own mpiexec in the environment variable "
+                        "MPI4PY_LIBMPI"), file=sys.stderr)
+        return 2
     try:
         status = train(comm, json.loads(sys.argv[1]))
     except EndedElsewhere:
@@ -287,6 +294,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)        # until the first iteration, there is nothing to keep
     status = 1
     try:
         status = main()

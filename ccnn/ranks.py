@@ -53,7 +53,7 @@ class Rank(NamedTuple):
     def environment(self) -> dict[str, str]:
         """The environment of its process of ccnn.parallel."""
         own = {"GLOG_logtostderr": "1", "GLOG_minloglevel": "0", "OPENBLAS_NUM_THREADS": str(self.threads)}
-        if LIBRARY.exists():                    # unless the user names another
+        if LIBRARY.exists() and "PMI_SIZE" in os.environ:       # else mpiexec is Open MPI's, which speaks otherwise
             own["MPI4PY_LIBMPI"] = str(LIBRARY)
         return {**own, **os.environ, "GLOG_logtostderr": "1", "GLOG_minloglevel": "0"}
 

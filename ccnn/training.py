@@ -245,18 +245,17 @@ class Training:
         """Whether Caffe has ended, after waiting up to `patience` seconds for that; UserError if it failed."""
         assert self._process and self._reader, "start() comes first"
         self._reader.join(patience)
+        if self.rank.size > 1 and self._reader.is_alive() and self._death.exists():
+            self._process.kill()
+            self._reader.join()
         if self._reader.is_alive():
-            if self.rank.size > 1 and self._death.exists():
-                self._process.kill()
-                self._reader.join()
-            else:
-                return False
+            return False
         status = self._process.wait()
         self.stopped = status == STOPPED or (self._stops == 1 and status in (0, -signal.SIGINT, -signal.SIGKILL))
         try:
             if self._complaint or (status and not self.stopped):
                 self._fail(status)
-            if not self.stopped and self.solver.snapshot_after_train and self.rank.leads and not self.finished:
+            if not self.stopped and self.rank.leads:
                 self._check_end()
         finally:
             if self.held:
@@ -289,6 +288,8 @@ class Training:
 
     def _check_end(self) -> None:
         """UserError unless the trained model is whole: of a full disk Caffe may not notice the last few kilobytes."""
+        if self.finished or not self.solver.snapshot_after_train:
+            return
         try:
             check_model(self.model, self.shapes)
         except (UserError, OSError) as e:

@@ -67,6 +67,8 @@ def follow(argv, rank):
     except (UserError, OSError) as error:
         fail_together(rank, error)
         return 2
+    except KeyboardInterrupt:
+        return 130
     try:
         return 130 if training.run() else 0
     except EndedElsewhere:
