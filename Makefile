@@ -11,7 +11,7 @@ SOURCES := $(shell find cython -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
 export CAFFE_PYTHON CAFFE
 
-.PHONY: all test lint test-package test-torch bf16 demo bench clean help FORCE
+.PHONY: all test lint test-package test-torch bf16 mpi test-mpi demo bench clean help FORCE
 
 all: $(DUAL)  ## Caffe in .caffe/ and the compiled solver; what you get without a target
 	@echo "make: everything is up to date; type: source .caffe/activate"
@@ -60,13 +60,25 @@ test-torch: $(DUAL) .torch/package  ## PyTorch and the package in .torch/, an en
 
 bf16: .caffe/packages/bf16.txt  ## OpenVINO, for tools/infer.py --precision bf16
 
+# --target would leave out the programs and libraries of a wheel; --prefix keeps them.
+.caffe/mpi/complete: requirements/mpich.txt $(RUNTIME)
+	rm -rf .caffe/mpi
+	$(PYTHON) -m pip install -q --no-deps --root-user-action ignore --prefix .caffe/mpi -r $<
+	@touch $@
+
+mpi: $(DUAL) .caffe/packages/mpi.txt .caffe/mpi/complete  ## mpi4py and MPICH: .caffe/mpi/bin/mpiexec -n 2 tools/train.py ...
+
+test-mpi: mpi  ## the same, and the tests of training on many processes
+	OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest -q tests/test_parallel.py
+
 demo: $(DUAL)  ## train and compare on drawn images: output/demo/index.html
 	$(PYTHON) demo/demo.py
 
-bench: $(DUAL)  ## measure everything again: every docs/bench_*.md, in about ten minutes on quiet cores
+bench: $(DUAL) mpi  ## measure everything again: every docs/bench_*.md, in about ten minutes on quiet cores
 	$(PYTHON) bench/bench_solver.py --out docs
 	$(PYTHON) bench/bench_training.py --out docs
 	$(PYTHON) bench/bench_inference.py --out docs
+	$(PYTHON) bench/bench_mpi.py --out docs
 
 clean:  ## remove what was compiled and cached, and the demo; .caffe/, data/ and snapshots/ stay
 	rm -rf build *.egg-info .torch ccnn/*.so output/demo .pytest_cache .hypothesis .ruff_cache .mypy_cache

@@ -118,7 +118,7 @@ def loss_table(caffe, folder, images, turns):
     return lines
 
 
-def draw_voc(root, size, images):
+def draw_voc(root, size, images, labels=LABELS):
     """A VOC folder of smooth noise with rectangles of random classes."""
     rng = np.random.default_rng(2)
     for name in ("JPEGImages", "SegmentationClass", "ImageSets/Segmentation"):
@@ -128,13 +128,25 @@ def draw_voc(root, size, images):
         rgb = ndimage.gaussian_filter(rng.normal(size=(*size, 3)), (2, 2, 0))
         Image.fromarray(np.uint8(np.clip(128 + 300 * rgb, 0, 255))).save(root / f"JPEGImages/{id}.jpg", quality=90)
         mask = np.zeros(size, np.uint8)
-        for label in rng.choice(np.arange(1, LABELS), 2, replace=False):
+        for label in rng.choice(np.arange(1, labels), 2, replace=False):
             y, x = rng.integers(0, np.array(size) // 2)
             mask[y:y + size[0] // 2, x:x + size[1] // 2] = label
         indexed(mask).save(root / f"SegmentationClass/{id}.png")
     for split in ("train", "train_aug"):
         (root / f"ImageSets/Segmentation/{split}.txt").write_text("\n".join(ids) + "\n")
     return ids
+
+
+def draw_features(folder, height=168, width=224, images=16):
+    """Images of VOC's size as tools/cache_features.py reduces them, and random features: the settings to find them."""
+    ids = draw_voc(folder / "voc", (height, width), images)
+    (folder / "features").mkdir()
+    (folder / "features/index.json").write_text(json.dumps({"size": width}))
+    rng = np.random.default_rng(3)
+    shape = VGG16.channels, VGG16.cells(height), VGG16.cells(width)
+    for id in ids:
+        np.save(folder / f"features/{id}.npy", np.maximum(rng.normal(0, 2, shape), 0).astype(np.float16))
+    return {"root": str(folder / "voc"), "features": str(folder / "features")}
 
 
 def make_solver(caffe, folder, name, settings):
@@ -210,18 +222,9 @@ def whole_net_report(caffe, folder, watches):
 
 def frozen_trunk_report(caffe, folder, watches, steps):
     """Markdown lines on an iteration of a classifier on cached features."""
-    height, width = 168, 224            # an image of VOC as tools/cache_features.py reduces it
-    ids = draw_voc(folder / "voc", (height, width), 16)
-    (folder / "features").mkdir()
-    (folder / "features/index.json").write_text(json.dumps({"size": width}))
-    rng = np.random.default_rng(3)
-    shape = VGG16.channels, VGG16.cells(height), VGG16.cells(width)
-    for id in ids:
-        np.save(folder / f"features/{id}.npy", np.maximum(rng.normal(0, 2, shape), 0).astype(np.float16))
-    lines, seconds, images, _ = iteration_table(
-        caffe, folder, "head_size", {"root": str(folder / "voc"), "features": str(folder / "features")}, steps,
-        watches, FeatureSamples)
-    return [f"Frozen-trunk recipe, features of {width} x {height} images (`solvers/head_size.prototxt`), wall time:",
+    lines, seconds, images, _ = iteration_table(caffe, folder, "head_size", draw_features(folder), steps, watches,
+                                                FeatureSamples)
+    return ["Frozen-trunk recipe, features of 224 x 168 images (`solvers/head_size.prototxt`), wall time:",
             "", *lines, "", f"{1 / seconds:.2f} iterations per second, {images / seconds:.1f} images per second.", ""]
 
 

@@ -7,13 +7,16 @@
     training.model                      # the trained weights
 
 Caffe needs no GPU, and runs in a process of its own. As for `caffe train` itself, the paths inside solvers and
-nets are relative to the current directory.
+nets are relative to the current directory. Where mpiexec has started several processes, each of them prepares and runs
+the training with its rank, and ccnn.parallel takes the place of `caffe train`.
 """
 import contextlib
+import itertools
 import json
 import logging
 import math
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -23,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from io import FileIO
 from pathlib import Path
-from typing import IO, Any, Optional
+from typing import IO, Any, NoReturn, Optional
 
 from ccnn.caffelog import Ending, Line, read_line
 from ccnn.errors import UserError
@@ -31,6 +34,7 @@ from ccnn.files import lock, unlock, whole_file
 from ccnn.paths import ROOT
 from ccnn.progress import Progress
 from ccnn.proto import read_net
+from ccnn.ranks import ALONE, ENDED_ELSEWHERE, STOPPED, EndedElsewhere, Rank, check_division, common
 from ccnn.samples import LAYERS
 from ccnn.snapshots import check_model, check_space, newest_snapshot, remove_cut, remove_snapshots
 from ccnn.trunk import VGG16
@@ -39,13 +43,15 @@ from ccnn.workers import end_with_parent
 
 FULL = "is the disk full? Free some space, then run the same command again"
 
+GRACE = 2               # seconds in which the other ranks see that one has died
+
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 log = logging.getLogger(__name__)
 
 
 def prepare(solver, weights: Optional[Path] = None, gpu: Optional[int] = None, anew: bool = False,
-            split: Optional[str] = None) -> "Training":
+            split: Optional[str] = None, rank: Rank = ALONE) -> "Training":
     """Check a training before Caffe starts, and find where it begins.
 
     The snapshot prefix is locked from here to the end of the training, so that no two of them write the same files.
@@ -55,12 +61,21 @@ def prepare(solver, weights: Optional[Path] = None, gpu: Optional[int] = None, a
     gpu     : number of the GPU to train on; None is the CPU
     anew    : remove the snapshots of earlier runs instead of continuing from them
     split   : list of images to train on; None is the net's own
+    rank    : of this process, if mpiexec has started several; only rank 0 locks, logs and writes snapshots
     """
     prefix = Path(solver.snapshot_prefix)
     shapes, net = convolutions(solver.net), read_net(solver.net)
     if split:
         change_split(net, split)
     samples = open_samples(net)
+    if rank.size > 1:
+        check_division(solver, rank)
+        if not samples:
+            raise UserError(f"{solver.net}: has no data layer of module voc_data; no other shares its images among "
+                            "processes")
+    same = common(solver, net, samples) if rank.size > 1 else {}
+    if not rank.leads:
+        return Training(solver, shapes, None, samples, gpu, rank, same)
     prefix.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as failure:
         held = lock(f"{prefix}.lock", "process {holder} is training here; wait for its end or stop it (kill {holder}), "
@@ -69,10 +84,9 @@ def prepare(solver, weights: Optional[Path] = None, gpu: Optional[int] = None, a
         if anew:
             remove_snapshots(prefix)
             Path(f"{prefix}.log").unlink(missing_ok=True)
-        training = begin(Training(solver, shapes, held, samples), weights)
+        training = begin(Training(solver, shapes, held, samples, gpu, rank, same), weights)
         training.net = net if split else None
-        if gpu is not None:
-            training.options += ["-gpu", str(gpu)]
+        training._death.unlink(missing_ok=True)
         if not training.finished:
             failure.pop_all()
     return training
@@ -89,11 +103,11 @@ def begin(training: "Training", weights: Optional[Path]) -> "Training":
         return training
     check_space(solver, shapes, start)
     if snapshot:
-        training.options += ["-snapshot", str(snapshot)]
+        training.snapshot = snapshot
         training.beginning = f"continuing from {snapshot}" + ("; --weights were for the beginning" if weights else "")
     elif weights:
         random = check_weights(weights, shapes)
-        training.options += ["-weights", str(weights)]
+        training.weights = weights
         training.beginning = f"starting from {weights}" + (f"; {', '.join(random)} start at random" if random else "")
     elif set(VGG16.layers) <= shapes.keys():
         raise UserError(f"{solver.net}: holds VGG-16, which learns nothing from a random beginning; give --weights "
@@ -136,18 +150,25 @@ class Training:
 
     solver      SolverParameter
     shapes      of the net's weights
-    held        the lock of the snapshot prefix; Caffe holds it too
+    held        the lock of the snapshot prefix; Caffe holds it too. None on every rank but 0
     samples     the training images, to name the one at which a run ends
+    gpu         the number of the GPU to train on, on other ranks of the same machine the next ones; None is the CPU
+    rank        of this process
+    same        what every rank must have, see ccnn.ranks.common
     start_at    the iteration at which it begins
-    options     more arguments of `caffe train`
+    snapshot    the .solverstate, or
+    weights     the .caffemodel, with which it begins
     beginning   one line: what it begins with
     """
 
-    def __init__(self, solver, shapes: Shapes, held: FileIO, samples=None) -> None:
+    def __init__(self, solver, shapes: Shapes, held: Optional[FileIO], samples=None, gpu: Optional[int] = None,
+                 rank: Rank = ALONE, same: Optional[dict[str, str]] = None) -> None:
         self.solver, self.shapes, self.held, self.samples = solver, shapes, held, samples
+        self.gpu, self.rank, self.same = gpu, rank, same or {}
         self.start_at = 0
+        self.snapshot: Optional[Path] = None
+        self.weights: Optional[Path] = None
         self.net: Any = None                    # NetParameter, if another than the one that the solver names
-        self.options: list[str] = []
         self.beginning = "starting at random"
         self.log = Path(f"{solver.snapshot_prefix}.log")
         self.model = Path(f"{solver.snapshot_prefix}_iter_{solver.max_iter}.caffemodel")
@@ -159,6 +180,7 @@ class Training:
         self._reader: Optional[threading.Thread] = None
         self._ending = Ending()
         self._complaint: Optional[str] = None   # why it was ended from here
+        self._death = Path(f"{solver.snapshot_prefix}.death")       # exists while Caffe has died on some rank
 
     @property
     def finished(self) -> bool:
@@ -170,10 +192,11 @@ class Training:
 
         The first ^C ends it after the iteration, with a snapshot; the second at once, without.
         """
-        if self.finished:
+        if self.finished and self.rank.size == 1:
             return False
         with signals_call(self.stop), Progress(total=self.solver.max_iter, initial=self.start_at, unit="it",
-                                               desc=self.name, smoothing=0.1, mininterval=1) as bar:
+                                               desc=self.name, smoothing=0.1, mininterval=1,
+                                               disable=not self.rank.leads) as bar:
             self.start()
             while not self.poll(0.2):
                 self._show(bar)
@@ -182,42 +205,91 @@ class Training:
 
     def start(self, threads: Optional[int] = None) -> None:
         """Start Caffe; threads: how many OpenBLAS may use."""
-        kept = open(self.log, "a")  # noqa: SIM115  closed by the thread that writes it
-        environment = dict(os.environ, GLOG_logtostderr="1", GLOG_minloglevel="0",
-                           CCNN_START_ITERATION=str(self.start_at * self.solver.iter_size))
+        kept = open(self.log if self.rank.leads else os.devnull, "a")  # noqa: SIM115  closed by the thread that writes
+        if self.rank.size > 1:
+            command, environment = self.rank.command(**self._orders()), self.rank.environment()
+        else:
+            command, environment = self._caffe_train(), self._environment()
         if threads:
             environment["OPENBLAS_NUM_THREADS"] = str(threads)
         # a session of its own: ^C reaches Caffe once, from here, and not the processes its layers have started
         self._process = subprocess.Popen(
-            [find_caffe(), "train", "-solver", self.write_solver(), *self.options], env=environment,
-            start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            text=True, errors="replace", pass_fds=[self.held.fileno()],
+            command, env=environment, start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, text=True, errors="replace",
+            pass_fds=[*([self.held.fileno()] if self.held and not self.held.closed else []), *self.rank.inherited()],
             preexec_fn=partial(end_with_parent, os.getpid(), signal.SIGKILL))
         if self._stops:                         # a signal came before the process was there
             self._process.kill()
         self._reader = threading.Thread(target=self._follow, args=[kept], daemon=True)
         self._reader.start()
 
+    def _caffe_train(self) -> list[str]:
+        options = {"-solver": self.write_solver(), "-snapshot": self.snapshot, "-weights": self.weights,
+                   "-gpu": self.gpu}
+        given = ([name, str(value)] for name, value in options.items() if value is not None)
+        return [find_caffe(), "train", *itertools.chain(*given)]
+
+    def _environment(self) -> dict[str, str]:
+        return dict(os.environ, GLOG_logtostderr="1", GLOG_minloglevel="0",
+                    CCNN_START_ITERATION=str(self.start_at * self.solver.iter_size))
+
+    def _orders(self) -> dict:
+        """What ccnn.parallel is told on this rank; rank 0 tells the others."""
+        orders: dict = {"gpu": None if self.gpu is None else self.gpu + self.rank.place, "common": self.same}
+        if self.rank.leads and not self.finished:           # else nothing is left to do, on any rank
+            orders.update(solver=self.write_solver(), start=self.start_at * self.solver.iter_size,
+                          snapshot=self.snapshot and str(self.snapshot), weights=self.weights and str(self.weights))
+        return orders
+
     def poll(self, patience: float = 0) -> bool:
         """Whether Caffe has ended, after waiting up to `patience` seconds for that; UserError if it failed."""
         assert self._process and self._reader, "start() comes first"
         self._reader.join(patience)
+        if self.rank.size > 1 and self._reader.is_alive() and self._death.exists():
+            self._process.kill()
+            self._reader.join()
         if self._reader.is_alive():
             return False
         status = self._process.wait()
-        self.stopped = self._stops == 1 and status in (0, -signal.SIGINT, -signal.SIGKILL)
+        self.stopped = status == STOPPED or (self._stops == 1 and status in (0, -signal.SIGINT, -signal.SIGKILL))
         try:
             if self._complaint or (status and not self.stopped):
-                remove_cut(self.solver, self.shapes, self.start_at)
-                raise UserError(self._why(status))
-            if not self.stopped and self.solver.snapshot_after_train:
+                self._fail(status)
+            if not self.stopped and self.rank.leads:
                 self._check_end()
         finally:
-            unlock(self.held)
+            if self.held:
+                unlock(self.held)
+        return True
+
+    def _fail(self, status: int) -> NoReturn:
+        if self.rank.leads:
+            remove_cut(self.solver, self.shapes, self.start_at)
+        if self.rank.size > 1:
+            in_order = status in (2, ENDED_ELSEWHERE)           # all ranks have met, and rank 0 says why
+            if not self._complaint and (status == ENDED_ELSEWHERE or not (in_order or self._first_death())):
+                raise EndedElsewhere
+        raise UserError(self._why(status))
+
+    def _first_death(self) -> bool:
+        """Whether Caffe has died on this rank first: then tell the others, who wait for it, by a file.
+
+        They end their Caffe before mpiexec ends them: else it prints a page of its own.
+        """
+        with contextlib.suppress(OSError):                      # no such folder: the disk is not shared
+            try:
+                self._death.touch(exist_ok=False)
+            except FileExistsError:
+                time.sleep(2 * GRACE)       # the first speaks and ends; then mpiexec ends this process
+                return False
+            time.sleep(GRACE)
+            self._death.unlink(missing_ok=True)
         return True
 
     def _check_end(self) -> None:
         """UserError unless the trained model is whole: of a full disk Caffe may not notice the last few kilobytes."""
+        if self.finished or not self.solver.snapshot_after_train:
+            return
         try:
             check_model(self.model, self.shapes)
         except (UserError, OSError) as e:
@@ -230,7 +302,8 @@ class Training:
         if not self._process:
             return
         if self._stops == 1:
-            log.info("stopping after this iteration, with a snapshot; once more to stop at once, without")
+            if self.rank.leads:
+                log.info("stopping after this iteration, with a snapshot; once more to stop at once, without")
             self._process.send_signal(signal.SIGINT)
         else:
             self._process.kill()
@@ -240,7 +313,8 @@ class Training:
         if self._process:
             self._process.kill()
             self._process.wait()
-        unlock(self.held)
+        if self.held:
+            unlock(self.held)
 
     def write_solver(self) -> str:
         """Write the solver that Caffe gets: the user's, but it logs every iteration, and a continued run does not
@@ -311,7 +385,9 @@ class Training:
             reason += "; is there enough memory?" if status == -signal.SIGKILL else \
                 f"; the last that it wrote: {self._ending.printed}" if self._ending.printed else ""
         reason = reason or self._ending.printed or f"caffe ended with status {status}"
-        return f"{reason} ({self._where()}; log: {self.log})"
+        if self.rank.leads:
+            return f"{reason} ({self._where()}; log: {self.log})"
+        return f"{reason} (process {self.rank.number} of {self.rank.size}, on {platform.node()}, {self._where()})"
 
     def _where(self) -> str:
         """The iteration and its images."""
@@ -320,7 +396,8 @@ class Training:
         where = f"at iteration {self.iteration}"
         if self.samples:
             size = self.solver.iter_size
-            images = [self.samples.image(t) for t in range(self.iteration * size, (self.iteration + 1) * size)]
+            first = self.iteration * size + self.rank.number
+            images = [self.samples.image(t) for t in range(first, (self.iteration + 1) * size, self.rank.size)]
             where += f", {', '.join(images)}"
         return where
 

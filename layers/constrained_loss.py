@@ -70,7 +70,7 @@ class ConstrainedLossLayer(LossLayer):
             self.fail(f"supervision must be one of {', '.join(SUPERVISION)}; got {kind!r}, "
                       f"{suggest(kind, SUPERVISION)}")
         self.supervision = SUPERVISION[kind]
-        self.blobs = self.supervision.blobs
+        self.given = self.supervision.blobs
         settings = read_settings(self.param_str, {**self.SETTINGS, **self.supervision.settings}, type(self).__name__)
         self.bounds = {name: float(settings[name]) for name in self.supervision.bounds}
         self.solver = {name: settings[name] for name in ("hardness", "method", "tol")}
@@ -91,7 +91,7 @@ class ConstrainedLossLayer(LossLayer):
                       f"{self.settings['supervision']!r}, and tops loss[, diagnostics]; got {bottoms} and {tops}")
         self.knows_pixels = bottoms > need
         if self.knows_pixels:
-            self.blobs += (LABELS,)
+            self.given += (LABELS,)
 
     def fit(self, shapes, top):
         super().fit(shapes, top)
@@ -147,7 +147,7 @@ class ConstrainedLossLayer(LossLayer):
         if self.priors:
             c = self.priors.apply(c, (height, width))
         if self.knows_pixels:
-            known = KNOWN_PIXELS.constraints([bottom[len(self.blobs)].data[k]], labels, (height, width))
+            known = KNOWN_PIXELS.constraints([bottom[len(self.given)].data[k]], labels, (height, width))
             c = with_known_pixels(c, known, self.settings["mask_share"])
         return c
 

@@ -27,7 +27,7 @@ class LossLayer(Reporting, caffe.Layer):
     """
 
     SETTINGS = {}
-    blobs = (TAGS,)         # the bottoms after the scores
+    given = (TAGS,)         # the bottoms after the scores; `blobs` would hide those of caffe.Layer: the weights
     scale = 1.0             # factor of loss and gradient
 
     def setup(self, bottom, top):
@@ -45,7 +45,7 @@ class LossLayer(Reporting, caffe.Layer):
     @property
     def inputs(self):
         """The names of the bottoms."""
-        return ["scores", *(blob.name for blob in self.blobs)]
+        return ["scores", *(blob.name for blob in self.given)]
 
     def check_blobs(self, bottoms, tops):
         """Fail unless the layer has the right number of bottoms and tops."""
@@ -62,7 +62,7 @@ class LossLayer(Reporting, caffe.Layer):
         scores = shapes[0]
         if len(scores) != 4 or not np.prod(scores):
             self.fail(f"scores must be N x L x H x W; got shape {scores}")
-        for blob, shape in zip(self.blobs, shapes[1:]):
+        for blob, shape in zip(self.given, shapes[1:]):
             if not blob.fits(shape, *scores):
                 self.fail(f"{blob.name} must be {blob.words(*scores)} ({blob.meaning}) for scores of "
                           f"{' x '.join(map(str, scores))}; got shape {shape}")

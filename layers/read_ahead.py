@@ -13,8 +13,8 @@ from ccnn.errors import UserError
 F_SETPIPE_SZ = 1031     # fcntl has this name from Python 3.10 on
 
 
-def read_ahead(samples, start):
-    """Yield samples[start], samples[start + 1], ...; a child process prepares the next ones.
+def read_ahead(samples, start, step=1):
+    """Yield samples[start], samples[start + step], ...; a child process prepares the next ones.
 
     A thread would not do: under `caffe train` the main thread holds the interpreter's lock while Caffe computes. The
     child writes into a pipe, and so it is ahead by what the pipe holds. It ends when this generator is closed, or when
@@ -31,7 +31,7 @@ def read_ahead(samples, start):
     if not child:
         try:
             os.close(reader)
-            write_samples(samples, start, writer)
+            write_samples(samples, itertools.count(start, step), writer)
         finally:
             os._exit(0)
     os.close(writer)
@@ -51,13 +51,13 @@ def read_ahead(samples, start):
         os.waitpid(child, 0)
 
 
-def write_samples(samples, start, writer):
+def write_samples(samples, numbers, writer):
     """Write every sample, or the exception that it raised, into the pipe."""
     # ^C and hang-up are for Caffe, which writes a snapshot and may continue
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with open(writer, "wb") as pipe:
-        for t in itertools.count(start):
+        for t in numbers:
             try:
                 message = samples[t]
             except UserError as error:

@@ -2,7 +2,8 @@
 
 A layer begins with sample t = CCNN_START_ITERATION, an environment variable: the number of samples used already, that
 is iterations times iter_size; 0 if it is not set. Sample t depends on nothing but the settings and t. A run that is
-resumed therefore sees what an uninterrupted run would have seen. Nets in the TEST phase always begin with sample 0.
+resumed therefore sees what an uninterrupted run would have seen. Where N solvers train together, solver r takes every
+N-th sample, from r on, as Caffe's own data layer does. Nets in the TEST phase begin with sample 0 and take all.
 """
 import itertools
 import json
@@ -37,10 +38,13 @@ class VOCDataLayer(Reporting, caffe.Layer):
         if len(bottom) or len(top) != len(self.tops):
             raise UserError(f"{type(self).__name__}: \"tops\": {json.dumps(self.tops)} needs {len(self.tops)} tops "
                             f"and no bottom; the layer has {len(top)} and {len(bottom)}")
-        start = os.environ.get("CCNN_START_ITERATION", "0") if self.phase == caffe.TRAIN else "0"
+        start, rank, solvers = "0", 0, 1
+        if self.phase == caffe.TRAIN:
+            start = os.environ.get("CCNN_START_ITERATION", "0")
+            rank, solvers = caffe.solver_rank(), caffe.solver_count()
         if not start.isdecimal():
             raise UserError(f"CCNN_START_ITERATION must be a number of samples, 0 or more; got {start!r}")
-        self.queue = self.stream(self.samples, int(start))
+        self.queue = self.stream(self.samples, int(start) + rank, solvers)
         self.sample = None
         self.skipped = 0
 
@@ -74,4 +78,4 @@ class FeatureDataLayer(VOCDataLayer):
     """
 
     Samples = FeatureSamples
-    stream = staticmethod(lambda samples, start: map(samples.__getitem__, itertools.count(start)))
+    stream = staticmethod(lambda samples, start, step: map(samples.__getitem__, itertools.count(start, step)))

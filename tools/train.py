@@ -12,7 +12,16 @@ same snapshot prefix, the second one is refused. Caffe's log is kept beside the 
 
 The paths inside solvers and nets are relative to the current directory, as for `caffe train`; where the solver's net
 is not found from there, to the repository.
+
+Many processes, after `make mpi`; they share the images of every step, so iter_size must be a multiple of N:
+
+    .caffe/mpi/bin/mpiexec -n 4 tools/train.py solvers/head_tags.prototxt
+
+The weights are those of one process, to float32, and a run may continue with another N. See docs/mpi.md.
 """
+import contextlib
+import io
+import logging
 import os
 from pathlib import Path
 
@@ -23,25 +32,58 @@ from ccnn.errors import UserError
 from ccnn.net import load_caffe
 from ccnn.paths import ROOT
 from ccnn.proto import read_solver
+from ccnn.ranks import EndedElsewhere, fail_together, this_rank
 from ccnn.training import prepare
 
 
 def main(argv=None):
-    args = parse_args(argv)
+    rank, here = this_rank(), Path.cwd()
+    if not rank.leads:
+        return follow(argv, rank)
+    try:
+        training = find_training(parse_args(argv), rank)
+    except (UserError, OSError) as error:
+        fail_together(rank, error)
+        raise
+    command.say(training.beginning)
+    try:
+        stopped = training.run()
+    except EndedElsewhere:
+        return 2
+    if stopped:
+        command.say("stopped; the same command continues")
+        return 130
+    print(training.model.resolve() if Path.cwd() != here else training.model)
+    return 0
+
+
+def follow(argv, rank):
+    """What every rank but 0 does: the same in silence. Its errors are told by rank 0, but for the death of Caffe."""
+    logging.getLogger("ccnn").setLevel(logging.ERROR)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            args = parse_args(argv)
+        training = find_training(args, rank)
+    except (UserError, OSError) as error:
+        fail_together(rank, error)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    try:
+        return 130 if training.run() else 0
+    except EndedElsewhere:
+        return 2
+
+
+def find_training(args, rank):
+    """The training that the arguments ask for, checked."""
     load_caffe()
     solver = read_solver(args.solver, args.set)
-    elsewhere = not Path(solver.net).exists() and (ROOT / solver.net).exists()
-    if elsewhere:
+    if not Path(solver.net).exists() and (ROOT / solver.net).exists():
         args.weights = args.weights and args.weights.resolve()
         os.chdir(ROOT)
         command.say(f"working in {ROOT}, where the paths of solver and net begin")
-    training = prepare(solver, args.weights, args.gpu, split=args.split)
-    command.say(training.beginning)
-    if training.run():
-        command.say("stopped; the same command continues")
-        return 130
-    print(training.model.resolve() if elsewhere else training.model)
-    return 0
+    return prepare(solver, args.weights, args.gpu, split=args.split, rank=rank)
 
 
 def parse_args(argv):
