@@ -37,6 +37,13 @@ def add_model_options(add: Callable) -> None:
         "the model, WEIGHTS.json or NET.json tells, else 500)")
 
 
+def add_cluster_option(add: Callable) -> None:
+    """--cluster, which ccnn.cluster.connected(args.cluster, args.jobs) takes."""
+    add("--cluster", metavar="WHERE", help="spread the work over a Dask cluster: local (--jobs processes of this "
+        "machine, started again when they end), tcp://HOST:PORT, or a FILE with the scheduler's address and "
+        "certificates; needs `make cluster` (docs/scale.md)")
+
+
 def model_options(args: argparse.Namespace) -> dict:
     return {name: getattr(args, name) for name in ("model", "net", "weights", "classes", "size")}
 

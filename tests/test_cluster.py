@@ -1,0 +1,319 @@
+"""Work on a Dask cluster: workers, schedulers and clients that are killed, a photograph that ends every worker, TLS."""
+import contextlib
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from test_workers import alive, die, die_once, square, wait_for
+
+from ccnn import cluster
+from ccnn.errors import UserError
+from ccnn.workers import in_processes
+
+distributed = pytest.importorskip("distributed", reason="needs Dask: make cluster")
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "DASK_LOGGING__DISTRIBUTED": "critical"}
+
+
+@pytest.fixture(scope="module")
+def local():
+    """Two workers of this machine. Killed ones are started again."""
+    with cluster.connected("local", 2) as jobs:
+        yield jobs
+
+
+def pids(jobs):
+    """Process numbers of the workers."""
+    return sorted(worker["metrics"]["memory"] and jobs.client.run(os.getpid)[address]
+                  for address, worker in jobs.client.scheduler_info()["workers"].items())
+
+
+# --- on this machine -----------------------------------------------------------------------------------------
+
+class Loads:
+    """A function that loads something at its first call; it leaves a file for every load and every call."""
+
+    def __init__(self, folder):
+        self.folder, self.loaded = folder, False
+
+    def __call__(self, x):
+        if not self.loaded:
+            Path(self.folder, f"loaded_{os.getpid()}_{time.monotonic_ns()}").touch()
+            self.loaded = True
+        return os.getpid(), x * x
+
+
+def test_every_task_once_in_both_workers_with_one_load_each_and_a_bounded_window(local, tmp_path):
+    asked = []
+
+    def tasks():
+        for x in range(300):
+            asked.append(x)
+            yield (x,)
+    results, ahead, used = [], 0, set()
+    for pid, y in in_processes(Loads(tmp_path), tasks(), local):
+        results.append(y)
+        used.add(pid)
+        ahead = max(ahead, len(asked) - len(results))
+    assert sorted(results) == [x * x for x in range(300)]
+    assert len(used) == 2 and os.getpid() not in used
+    assert sorted(int(path.name.split("_")[1]) for path in tmp_path.iterdir()) == sorted(used)
+    assert ahead <= 2 * cluster.AHEAD       # memory is bounded
+
+
+def test_an_error_of_the_function_is_raised_here(local):
+    with pytest.raises(UserError, match="^x.jpg: is broken$"):
+        list(in_processes(broken, [("x.jpg",)], local))
+    assert [y for _, y in in_processes(square, [(3,)], local)] == [9]        # and the cluster works on
+
+
+def broken(name):
+    raise UserError(f"{name}: is broken")
+
+
+def test_the_work_of_a_killed_worker_is_done_again(local, tmp_path, caplog):
+    done = list(in_processes(die_once, [(tmp_path, x) for x in range(60)], local))
+    assert (tmp_path / "died").exists()
+    assert sorted(done) == list(range(60))
+    local.next_look = 0
+    local.look_at_workers()
+    assert "1 worker ended; what was begun there is done again" in caplog.text
+
+
+def die_of_poison(name):
+    if name == "poison.jpg":
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(0.02)
+    return name
+
+
+def test_a_task_that_ends_every_worker_is_one_failure(local):
+    """Others that are in the same worker at that time are answered."""
+    names = [f"{k}.jpg" for k in range(40)]
+    names[10:10] = ["poison.jpg"]
+
+    def failed(why, name):
+        return f"{name}: {why}"
+    answers = list(in_processes(die_of_poison, [(name,) for name in names], local, failed=failed))
+    assert sorted(answers) == sorted([*names[:10], *names[11:],
+                                      "poison.jpg: ended its worker process 4 times, the last 2 alone; left out. "
+                                      "Is it too large for the memory?"])
+    with pytest.raises(UserError, match="^poison.jpg: ended its worker process 4 times"):
+        list(in_processes(die_of_poison, [("poison.jpg",)], local))
+
+
+def test_workers_that_always_end_are_one_error(local, monkeypatch):
+    monkeypatch.setattr(cluster, "IN_A_ROW", 2)
+    with pytest.raises(UserError, match="2 tasks in a row ended their worker processes, most likely for lack of mem"):
+        list(in_processes(die, [(x,) for x in range(8)], local))
+
+
+def test_a_worker_of_another_version_or_without_the_folder_says_so(local, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    monkeypatch.setattr(os, "getcwd", lambda: str(tmp_path / "nowhere"))
+    with pytest.raises(UserError, match="nowhere: No such file or directory on a worker .*all machines have"):
+        list(in_processes(square, [(1,)], local))
+    monkeypatch.undo()
+    monkeypatch.setattr(cluster.ccnn, "__version__", "0.1")
+    with pytest.raises(UserError, match="a worker has version .* of ccnn, this command 0.1"):
+        list(in_processes(square, [(1,)], local))
+
+
+def test_local_workers_listen_on_loopback_alone_and_accept_no_stranger(local):
+    listening = {(int(line.split()[1].split(":")[0], 16), int(line.split()[9]))
+                 for line in Path("/proc/net/tcp").read_text().splitlines()[1:] if line.split()[3] == "0A"}
+    assert not [line for line in Path("/proc/net/tcp6").read_text().splitlines()[1:]
+                if line.split()[3] == "0A" and int(line.split()[9]) in sockets([os.getpid(), *pids(local)])]
+    ours = [host for host, inode in listening if inode in sockets([os.getpid(), *pids(local)])]
+    assert len(ours) >= 3 and set(ours) == {int.from_bytes(bytes([127, 0, 0, 1]), "little")}
+    address = local.client.scheduler.address
+    assert address.startswith("tls://127.0.0.1:")
+    for security in (None, distributed.Security.temporary()):
+        scheme = "tls" if security else "tcp"
+        with pytest.raises((OSError, ValueError)):
+            distributed.Client(f"{scheme}://{address.partition('://')[2]}", security=security, timeout=2)
+
+
+def sockets(processes):
+    found = set()
+    for pid in processes:
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                name = os.readlink(link)
+                if name.startswith("socket:["):
+                    found.add(int(name[8:-1]))
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_local_workers_end_with_the_tool(tmp_path, python_bin, number):
+    """Each begins a file, named by its number, and would work for a minute. ^C goes to all of them, as in a shell."""
+    (tmp_path / "slow.py").write_text(textwrap.dedent("""
+        import os, time
+        from pathlib import Path
+        from ccnn import cluster, command, workers
+
+        def work(folder):
+            Path(folder, str(os.getpid())).touch()
+            time.sleep(60)
+
+        def main():
+            with cluster.connected("local", 2) as jobs:
+                list(workers.in_processes(work, [(os.path.dirname(__file__) + "/begun",)] * 2, jobs))
+
+        if __name__ == "__main__":
+            command.run(main)
+    """))
+    (tmp_path / "begun").mkdir()
+    tool = subprocess.Popen([python_bin, tmp_path / "slow.py"], env=ENVIRONMENT, start_new_session=True,
+                            stderr=subprocess.PIPE, text=True)
+    workers = wait_for(lambda: [int(path.name) for path in (tmp_path / "begun").iterdir()], 2)
+    assert len(workers) == 2
+    (os.killpg if number == signal.SIGINT else os.kill)(tool.pid, number)
+    said = tool.communicate()[1]
+    assert wait_for(lambda: [pid for pid in workers if alive(pid)], 0) == []
+    assert tool.returncode == (130 if number == signal.SIGINT else -number)
+    assert number != signal.SIGINT or said == "slow.py: error: stopped\n"
+
+
+# --- elsewhere -----------------------------------------------------------------------------------------------
+
+@contextlib.contextmanager
+def dask(folder, python_bin, scheduler=(), worker=(), workers=2):
+    """A scheduler and workers as one starts them by hand. Yields the scheduler's file, and the processes."""
+    file = folder / "scheduler.json"
+
+    def start(*words):
+        return subprocess.Popen([python_bin, "-m", "dask", *words], env=ENVIRONMENT, cwd=folder,
+                                stdout=subprocess.DEVNULL)
+    processes = [start("scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file",
+                       str(file), *scheduler)]
+    processes += [start("worker", "--scheduler-file", str(file), "--host", "127.0.0.1", "--nthreads", "1",
+                        "--no-nanny", "--no-dashboard", *worker) for _ in range(workers)]
+    try:
+        wait_for(lambda: [1] * file.exists(), 1)
+        yield file, processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def test_a_scheduler_by_its_file_and_address_and_workers_killed_for_good(tmp_path, python_bin, caplog, monkeypatch):
+    monkeypatch.setattr(cluster, "CONNECT", 3)
+    with dask(tmp_path, python_bin) as (file, (scheduler, first, second)):
+        with cluster.connected(str(file), 2) as jobs:
+            jobs.client.wait_for_workers(2)
+            answers = in_processes(square_slowly, [(x,) for x in range(60)], jobs)
+            results = [next(answers)]
+            first.kill()
+            results += answers
+        assert sorted(y for _, y in results) == [x * x for x in range(60)]
+        assert {pid for pid, _ in results[-20:]} == {second.pid}
+        address = json.loads(file.read_text())["address"]
+        with cluster.connected(address, 2) as jobs:
+            assert [y for _, y in in_processes(square, [(5,)], jobs)] == [25]
+            answers = in_processes(square_slowly, [(x,) for x in range(60)], jobs)
+            next(answers)
+            scheduler.kill()
+            with pytest.raises(UserError, match=f"--cluster {address}: the scheduler has ended, or.*run the same"):
+                list(answers)
+        with pytest.raises(UserError, match=f"--cluster {address}: no scheduler answers at {address}"):
+            next(cluster.connected(address, 2).gen)
+    assert "encrypted" not in caplog.text
+
+
+def square_slowly(x):
+    time.sleep(0.02)
+    return os.getpid(), x * x
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """An authority, and a certificate that it has signed; and another authority with another certificate."""
+    folder = tmp_path_factory.mktemp("certificates")
+
+    def openssl(*words):
+        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
+    for name in ("ours", "other"):
+        openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}",
+                "-keyout", f"{name}_ca.key", "-out", f"{name}_ca.pem")
+        openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=cluster", "-keyout", f"{name}.key",
+                "-out", f"{name}.csr")
+        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", f"{name}_ca.pem", "-CAkey", f"{name}_ca.key",
+                "-CAcreateserial", "-days", "2", "-out", f"{name}.pem")
+    return folder
+
+
+def test_tls(tmp_path, python_bin, certificates, monkeypatch):
+    monkeypatch.setattr(cluster, "CONNECT", 3)
+    words = ["--protocol", "tls"]
+    for option, file in (("ca-file", "ours_ca.pem"), ("cert", "ours.pem"), ("key", "ours.key")):
+        words += [f"--tls-{option}", str(certificates / file)]
+    with dask(tmp_path, python_bin, words, words) as (scheduler_file, _):
+        address = json.loads(scheduler_file.read_text())["address"]
+        assert address.startswith("tls://127.0.0.1:")
+
+        def write(name, ca, address=address):
+            path = certificates / f"cluster_{name}_{ca}.json"
+            path.write_text(json.dumps({"address": address, "tls": {
+                "ca": f"{ca}_ca.pem", "cert": f"{name}.pem", "key": f"{name}.key"}}))
+            return str(path)
+        with cluster.connected(write("ours", "ours"), 2) as jobs:
+            assert sorted(y for _, y in in_processes(square, [(x,) for x in range(20)], jobs)) == [
+                x * x for x in range(20)]
+        for stranger in (write("other", "ours"), write("other", "other")):
+            with pytest.raises(UserError, match=f"--cluster {stranger}: no scheduler answers at {address}"):
+                next(cluster.connected(stranger, 2).gen)
+        plain = address.replace("tls", "tcp")
+        with pytest.raises(UserError, match=f"no scheduler answers at {plain}"):
+            next(cluster.connected(plain, 2).gen)
+        with pytest.raises(UserError, match="scheduler.json: .*need tcp://HOST:PORT, or tls://HOST:PORT and certif"):
+            next(cluster.connected(str(scheduler_file), 2).gen)
+
+
+@pytest.mark.parametrize("content, message", [
+    ("[]", "does not describe a cluster: list indices"),
+    ("{", "does not describe a cluster: Expecting"),
+    ("{}", "does not describe a cluster: has no 'address'"),
+    ('{"address": 5}', "does not describe a cluster: address 5, need tcp://HOST:PORT, or tls://"),
+    ('{"address": "tcp://h:1", "tls": {"ca": "a"}}', "address 'tcp://h:1', need"),
+    ('{"address": "tls://h:1", "tls": {"ca": "a", "sert": "b", "key": "c"}}', "tls holds ca, key, sert; need ca, cert"),
+])
+def test_a_file_that_describes_no_cluster(tmp_path, content, message):
+    path = tmp_path / "cluster.json"
+    path.write_text(content)
+    with pytest.raises(UserError, match=message) as error:
+        cluster.find_scheduler(str(path))
+    assert str(error.value).startswith(f"--cluster {path}: ")
+
+
+def test_files_that_are_missing(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere.json"):
+        cluster.find_scheduler(str(tmp_path / "nowhere.json"))
+    (tmp_path / "c.json").write_text(json.dumps({"address": "tls://h:1", "tls": {
+        "ca": "a.pem", "cert": "b.pem", "key": "c.key"}}))
+    with pytest.raises(FileNotFoundError, match="a.pem"):
+        cluster.find_scheduler(str(tmp_path / "c.json"))
+
+
+def test_an_open_address_beyond_this_machine_is_warned_of(caplog):
+    for address in ("tcp://127.0.0.1:8786", "tcp://localhost:8786", "tcp://[::1]:8786"):
+        assert cluster.find_scheduler(address) == (address, None)
+    assert not caplog.text
+    for address in ("tcp://10.0.0.5:8786", "tcp://head:8786"):
+        caplog.clear()
+        cluster.find_scheduler(address)
+        assert [record.levelno for record in caplog.records] == [logging.WARNING]
+        assert f"{address} is neither encrypted nor authenticated" in caplog.text and "use TLS" in caplog.text
+    with pytest.raises(UserError, match="--cluster tls://h:1: .*for tls:// a FILE with its certificates"):
+        cluster.find_scheduler("tls://h:1")
