@@ -11,8 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
+import test_crf_search
+import test_study
+import tune_crf
 from test_workers import alive, die, die_once, square, wait_for
 
+import study
 from ccnn import cluster
 from ccnn.errors import UserError
 from ccnn.workers import in_processes
@@ -317,3 +321,26 @@ def test_an_open_address_beyond_this_machine_is_warned_of(caplog):
         assert f"{address} is neither encrypted nor authenticated" in caplog.text and "use TLS" in caplog.text
     with pytest.raises(UserError, match="--cluster tls://h:1: .*for tls:// a FILE with its certificates"):
         cluster.find_scheduler("tls://h:1")
+
+
+# --- the tools -----------------------------------------------------------------------------------------------
+
+saved, small_search = test_crf_search.saved, test_crf_search.small_search       # fixtures
+drawn, here = test_study.drawn, test_study.here
+
+
+def test_tune_crf_finds_the_same_on_a_cluster(saved, small_search, tmp_path):
+    for name, where in (("here", ["--jobs", "1"]), ("there", ["--cluster", "local", "--jobs", "2"])):
+        tune_crf.main(["--images", str(saved / "JPEGImages"), "--masks", str(saved / "SegmentationClass"), "--count",
+                       "2", "--out", str(tmp_path / f"{name}.json"), str(saved / "probabilities"), *where])
+    kept = [json.loads((tmp_path / f"{name}.json").read_text()) for name in ("here", "there")]
+    assert kept[0]["preset"] == kept[1]["preset"]
+    assert sorted(kept[0]["tried"], key=str) == sorted(kept[1]["tried"], key=str)
+
+
+def test_the_study_trains_the_same_on_a_cluster(here, capfd):
+    for words in (["--jobs", "1"], ["--cluster", "local", "--jobs", "2", "--folder", "there"]):
+        study.main(["tags", "--seeds", "1", "--set", "max_iter=2", *words])
+    scores = [json.loads(Path(folder, "tags/1/score.json").read_text()) for folder in ("output/study", "there")]
+    assert scores[0]["iou"] == scores[1]["iou"]
+    assert capfd.readouterr().out.count("tags 1: mIoU") == 2
