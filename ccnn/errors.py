@@ -13,6 +13,10 @@ class ImageError(UserError):
     """An image, a mask or an annotation cannot be used. The text names the file."""
 
 
+class Unable(UserError):
+    """An engine cannot run a net here: a package, a layer or an instruction is missing. Another engine may."""
+
+
 LISTED = 30     # known words in a message; more of them help nobody
 
 

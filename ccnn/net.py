@@ -98,21 +98,34 @@ def try_shape(net, shape: tuple[int, ...]) -> None:
     net.forward()
 
 
-def forward(net, rgb: np.ndarray) -> np.ndarray:
-    """The net's scores for an image, L x h x w on its grid."""
+def forward(net, rgb: np.ndarray, blob: str = "fc8") -> np.ndarray:
+    """The net's scores for an image, L x h x w on its grid; or another blob."""
     net.blobs["data"].reshape(1, 3, *rgb.shape[:2])
     net.blobs["data"].data[0] = to_blob(rgb)
     net.forward()
-    return net.blobs["fc8"].data[0].copy()
+    return net.blobs[blob].data[0].copy()
 
 
 def check_scores(net, prototxt: PathLike, classes: Sequence[str]) -> None:
     """UserError unless the net scores these classes in the blob `fc8`."""
-    if "fc8" not in net.blobs or net.blobs["fc8"].data.ndim != 4:
-        raise UserError(f"{prototxt}: has no score blob `fc8`, 1 x L x h x w; give a deploy net")
-    if net.blobs["fc8"].channels != len(classes):
-        raise UserError(f"{prototxt}: scores {net.blobs['fc8'].channels} labels, but {len(classes)} class names are "
-                        "known; give them with --classes")
+    check_blob(net, prototxt, "fc8")
+    check_labels(net.blobs["fc8"].channels, prototxt, classes)
+
+
+def check_blob(net, prototxt: PathLike, blob: str) -> None:
+    if blob not in net.blobs or net.blobs[blob].data.ndim != 4:
+        raise no_blob(prototxt, blob)
+
+
+def no_blob(prototxt: PathLike, blob: str) -> UserError:
+    return UserError(f"{prototxt}: has no score blob `{blob}`, 1 x L x h x w; give a deploy net")
+
+
+def check_labels(count: int, prototxt: PathLike, classes: Sequence[str]) -> None:
+    """UserError unless a net that scores `count` labels scores these classes."""
+    if count != len(classes):
+        raise UserError(f"{prototxt}: scores {count} labels, but {len(classes)} class names are known; "
+                        "give them with --classes")
 
 
 def score_grid(prototxt: PathLike) -> tuple[int, float]:

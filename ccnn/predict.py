@@ -1,13 +1,14 @@
 """From a photograph to its mask.
 
     files = find_model()                            # the model in models/; a file NAME.ccnn; or a net and weights
-    model = load_model(files)
+    model = load_model(files)                       # engine="auto": ONNX Runtime if installed, else Caffe
     mask = segment(read_image("street.jpg"), model, Recipe(every_label(files)))     # H x W label ids
 
 The net sees the photograph with its long side reduced to the model's size, the CRF to 500 pixels, and the labels
 are enlarged to the photograph strip by strip.
 """
 import contextlib
+import functools
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,14 +19,15 @@ from scipy.special import softmax
 
 from ccnn.baselines import image_level_prior
 from ccnn.crf import LONG_SIDE, Preset, sharpen
-from ccnn.errors import UserError
+from ccnn.engines import TRIAL, Forward, load_forward
+from ccnn.errors import Unable, UserError
 from ccnn.files import digest, whole_file
 from ccnn.grid import Scores, label_map, positions, sample
 from ccnn.images import read_image, shrink
 from ccnn.labels import VOC_CLASSES, read_classes
 from ccnn.masks import Lost, save_mask
 from ccnn.model import read_model
-from ccnn.net import check_scores, forward, load_caffe, load_net, score_grid
+from ccnn.net import check_labels, load_caffe, score_grid
 from ccnn.paths import ROOT
 from ccnn.pictures import overlay
 from ccnn.probabilities import save_probabilities
@@ -39,11 +41,13 @@ MODEL = ROOT / "models/head_size.ccnn"
 
 NET = ROOT / "prototxt/head_deploy.prototxt"        # of the models in models/
 
+Answer = Union[str, list[Lost]]         # on a photograph
+
 SIZES = range(32, 2001)     # pixels of a photograph's long side that a net may see
 
 
 class ModelFiles(NamedTuple):
-    """What a model is made of."""
+    """What a model is made of. It can be sent to another process."""
     classes: tuple[str, ...]        # names of the labels, the background first
     size: int                       # long side of the photographs that the net sees
     identity: dict                  # what makes it this model, as JSON holds it
@@ -81,7 +85,7 @@ def caffe_model(net: Path, weights: Path, classes: Optional[str], size: Optional
         return f"{path.name} sha256 {digest(path)[:16]}"
     return ModelFiles(names, size or about.get("size", LONG_SIDE),
                       {"net": fingerprint(net), "weights": [fingerprint(path) for path in files]},
-                      lambda: contextlib.nullcontext((net, files)), "heads", about)
+                      functools.partial(contextlib.nullcontext, (net, files)), "heads", about)
 
 
 def find_weights(net: Path, weights: Path) -> list[Path]:
@@ -111,7 +115,7 @@ def read_about(net: Path, weights: Path) -> dict[str, Any]:
 
 class Model(NamedTuple):
     """A loaded net."""
-    net: Any                        # caffe.Net
+    forward: Forward                # a photograph as the net sees it -> its scores, L x h x w
     grid: tuple[int, float]         # stride and offset of its scores, in pixels
     size: int
 
@@ -122,20 +126,24 @@ class Model(NamedTuple):
     def scores(self, rgb: np.ndarray, name: object = "the photograph") -> Scores:
         """The scores of a photograph of any size; name: what an error calls it."""
         image = self.reduce(rgb)
-        values = forward(self.net, image)
+        values = self.forward(image)
         if not np.isfinite(values).all():
             raise UserError(f"{name}: the net's scores are not finite; do weights and net belong together?")
         return Scores(values, image.shape[:2], *self.grid)
 
 
-def load_model(files: ModelFiles, gpu: Optional[int] = None) -> Model:
+def load_model(files: ModelFiles, engine: str = "auto", gpu: Optional[int] = None, precision: str = "float32",
+               threads: int = 1) -> Model:
+    """The model, ready to run; engine, gpu, precision and threads: see ccnn.engines.load_forward."""
     with files.opened() as (prototxt, weights):
         try:
-            net = load_net(prototxt, weights, gpu, shape=(1, 3, 65, 97))
+            forward = load_forward(prototxt, weights, "fc8", engine, gpu, precision, threads)
+        except Unable:
+            raise
         except UserError as e:
             raise UserError(why_unfit(prototxt, weights) or e) from None
-        check_scores(net, prototxt, files.classes)
-        return Model(net, score_grid(prototxt), files.size)
+        check_labels(len(forward(np.zeros((*TRIAL, 3), np.uint8))), prototxt, files.classes)
+        return Model(forward, score_grid(prototxt), files.size)
 
 
 class Recipe(NamedTuple):
@@ -176,35 +184,59 @@ def labels_of(recipe: Recipe, found: np.ndarray) -> np.ndarray:
 
 
 def segment_files(work: Sequence[tuple[Path, ...]], files: ModelFiles, recipe: Recipe, jobs: int = 1,
-                  gpu: Optional[int] = None) -> Iterator[Union[str, list[Lost]]]:
-    """Make (mask, *others) of every (photograph, mask, *others); of the others, .jpg is an overlay and .npz holds the
-    probabilities. Yields once per photograph: the objects that the CRF lost, mostly [], or one line on why there
-    is no mask.
+                  engine: str = "auto", gpu: Optional[int] = None, precision: str = "float32") -> Iterator[Answer]:
+    """Make (mask, *others) of every (photograph, mask, *others), on `jobs` cores: Segmenter's answers, in any order.
 
-    The net runs in this process, everything after it in `jobs` more (1: in this one).
+    Each of `jobs` processes has a net of its own and one thread. A few photographs share the cores that are left over.
     """
-    model, settings = load_model(files, gpu), mask_settings_of(files, recipe)
-    failures: list[str] = []
-
-    def tasks():
-        for source, *outputs in work:
-            try:
-                rgb = read_image(source)
-                yield rgb, model.scores(rgb, source), recipe, files.classes, settings, outputs
-            except UserError as e:
-                failures.append(str(e))
-    for lost in in_processes(write_outputs, tasks(), jobs):
-        while failures:
-            yield failures.pop(0)
-        yield lost
-    yield from failures
+    if not work:
+        return
+    processes = min(jobs, len(work))
+    segmenter = Segmenter(files, recipe, engine=engine, gpu=gpu, precision=precision, threads=jobs // processes)
+    yield from in_processes(segmenter, work, processes)
 
 
-def mask_settings_of(files: ModelFiles, recipe: Recipe) -> dict:
-    """What a mask depends on besides its photograph."""
+class Segmenter:
+    """Makes the files of one photograph after the other: segmenter(photograph, mask, *others).
+
+    Of the others, .jpg is an overlay and .npz holds the probabilities. The answer is the objects that the CRF lost,
+    mostly [], or one line on why this photograph has no mask. A UserError is about the model: none will have one.
+
+    It can be sent to other processes. The net is not sent: each process loads it when it needs it first.
+    options : engine, gpu, precision and threads of load_model
+    """
+
+    def __init__(self, files: ModelFiles, recipe: Recipe, **options: Any) -> None:
+        self.files, self.recipe, self.options = files, recipe, options
+        self.settings = mask_settings_of(files, recipe, options.get("precision", "float32"))
+
+    def __getstate__(self) -> dict:
+        return {key: value for key, value in vars(self).items() if key != "model"}
+
+    @functools.cached_property
+    def model(self) -> Model:
+        return load_model(self.files, **self.options)
+
+    def __call__(self, source: Path, *outputs: Path) -> Answer:
+        model = self.model
+        try:
+            rgb = read_image(source)
+            scores = model.scores(rgb, source)
+        except UserError as e:
+            return str(e)
+        return write_outputs(rgb, scores, self.recipe, self.files.classes, self.settings, outputs)
+
+
+def mask_settings_of(files: ModelFiles, recipe: Recipe, precision: str = "float32") -> dict:
+    """What a mask depends on besides its photograph.
+
+    The engine is not part of it. Two engines agree to 1e-4 of the scores, as two versions of a BLAS do: labels differ
+    in single pixels where two of them score the same. So a run may go on with another engine. bf16 changes more.
+    """
     tags = [files.classes[label] for label in recipe.labels] if recipe.labels != every_label(files) else None
     return {"tool": "infer", **files.identity, "size": files.size, "tags": tags, "ilp": recipe.prior,
-            "crf": recipe.preset and recipe.preset._asdict()}
+            "crf": recipe.preset and recipe.preset._asdict(),
+            **({"precision": precision} if precision != "float32" else {})}
 
 
 def write_outputs(rgb: np.ndarray, scores: Scores, recipe: Recipe, classes: Sequence[str], settings: dict,

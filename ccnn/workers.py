@@ -1,4 +1,5 @@
 """Work spread over processes that end with the one that started them."""
+import contextlib
 import ctypes
 import itertools
 import logging
@@ -21,6 +22,8 @@ Jobs = Union[int, Cluster]      # a number of processes, or the workers of a clu
 LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1
 
+THREADS = "OPENBLAS_NUM_THREADS"
+
 log = logging.getLogger(__name__)
 
 
@@ -35,8 +38,10 @@ def in_processes(function: Callable[..., Result], tasks: Iterable[tuple], jobs: 
     tasks   may be a generator that computes. It runs in this process while the workers do, and is asked for at
             most two tasks per worker in advance, which bounds the memory.
     jobs    their number, or a cluster (ccnn.cluster.connected), which may be of many machines.
-    method  "spawn": the workers hold neither Caffe nor its threads. "fork": they share what this process has
-            loaded, and the function need not be one that pickles. A cluster needs one that pickles.
+    method  "spawn": the workers hold neither Caffe nor its threads. Each gets the function once, so that it may keep
+            what it loads, and has one thread for linear algebra: as many jobs as cores do not disturb each other.
+            "fork": they share what this process has loaded, and the function need not be one that pickles.
+            A cluster's workers are as those of "spawn".
     failed  failed(why, *task) is the answer for a task that ends every worker of a cluster that tries it.
 
     Where the system ends a worker, most likely for lack of memory, the work goes on with one worker less: tasks that
@@ -55,7 +60,8 @@ def in_processes(function: Callable[..., Result], tasks: Iterable[tuple], jobs: 
         try:
             while True:
                 while len(running) < 2 * jobs and (waiting or take(tasks, waiting)):
-                    running[pool.submit(call, *waiting[0])] = waiting[0]
+                    with one_thread():              # a worker may start here, and takes the environment over
+                        running[pool.submit(call, *waiting[0])] = waiting[0]
                     waiting.popleft()
                 if not running:
                     return
@@ -72,6 +78,20 @@ def in_processes(function: Callable[..., Result], tasks: Iterable[tuple], jobs: 
             pool.shutdown(cancel_futures=True)
     raise UserError("the last worker process was ended, most likely for lack of memory; what is finished is kept: "
                     "free some memory and run again, with --jobs 1")
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Processes that start inside the `with` have one thread for linear algebra; OpenBLAS asks when it is loaded."""
+    before = os.environ.get(THREADS)
+    os.environ[THREADS] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[THREADS]
+        else:
+            os.environ[THREADS] = before
 
 
 def take(tasks: Iterator[tuple], waiting: deque) -> bool:

@@ -20,8 +20,9 @@ Run the same command again after a stop: finished photographs are skipped. A pho
 the end, and the exit status is then 1.
 
 Photographs may be of any size: the net sees them with the long side reduced to --size, the CRF to 500 pixels, and the
-labels are enlarged to the photograph strip by strip. It takes 1.1 GB of memory at --size 321 and 2 GB at --size 500
-(2.3 GB for the whole VGG-16), and 0.4 GB for each of --jobs, even for a photograph of 20 megapixels.
+labels are enlarged to the photograph strip by strip. Each of --jobs has a net of its own and takes 0.4 GB of memory at
+--size 321 and 0.5 GB at --size 500 (with --engine caffe 1.1 and 2 GB), and up to 0.4 GB more for the CRF and for a
+photograph of 20 megapixels.
 
 From Python: ccnn/predict.py.
 """
@@ -33,6 +34,7 @@ import _activate  # noqa: F401
 
 from ccnn import command
 from ccnn.crf import LONG_SIDE, PRESETS, load_preset
+from ccnn.engines import PRECISIONS
 from ccnn.files import remove_parts
 from ccnn.masks import print_report, unfinished
 from ccnn.photographs import find_photographs
@@ -51,8 +53,8 @@ def main(argv=None):
     work = [(source, *outputs(args, name))
             for source, name in find_photographs(args.photographs, args.only, args.out)]
     remove_parts(args.out)
-    todo = unfinished(work, mask_settings_of(files, recipe), args.force)
-    answers = segment_files(todo, files, recipe, args.jobs, args.gpu) if todo else []
+    todo = unfinished(work, mask_settings_of(files, recipe, args.precision), args.force)
+    answers = segment_files(todo, files, recipe, args.jobs, args.engine, args.gpu, args.precision)
     return print_report(list(Progress(answers, total=len(todo), unit="image")), args.out)
 
 
@@ -81,11 +83,16 @@ def parse_args(argv):
     add("--probabilities", action="store_true",
         help=f"also write NAME.npz: `probabilities`, L x h x w float16, long side at most {LONG_SIDE}, and `classes`")
     add("--no-overlay", action="store_true", help="masks only")
-    add("--jobs", type=command.count, default=os.cpu_count(), metavar="N",
-        help="processes for CRF and files while the net runs (default: all cores; 1: no extra process)")
-    add("--gpu", type=int, metavar="ID", help="run the net on this GPU (default: on the CPU)")
+    add("--jobs", type=command.count, metavar="N",
+        help="photographs in work at the same time, each on one core (default: as many as there are cores; with --gpu "
+             "1, because every job puts a net of its own there)")
+    command.add_engine_options(add)
+    add("--precision", choices=PRECISIONS, default="float32",
+        help="bf16: faster on processors that have it, less exact, never chosen by itself; needs `make bf16` "
+             "(default: %(default)s)")
     add("--force", action="store_true", help="make masks again, and replace files made otherwise")
     args = parser.parse_args(argv)
+    args.jobs = args.jobs or (os.cpu_count() if args.gpu is None else 1)
     if args.crf and args.crf not in (*PRESETS, MODELS_OWN) and not args.crf.endswith(".json") and \
             (Path(args.crf).exists() or glob.has_magic(args.crf)):      # `--crf cat.jpg`: a photograph, no preset
         args.photographs.insert(0, args.crf)
