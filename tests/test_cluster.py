@@ -10,11 +10,15 @@ import textwrap
 import time
 from pathlib import Path
 
+import infer
+import numpy as np
 import pytest
 import test_crf_search
 import test_study
 import tune_crf
-from test_workers import alive, die, die_once, square, wait_for
+from PIL import Image
+from test_workers import alive, die, die_once, square
+from tiny_net import make_net
 
 import study
 from ccnn import cluster
@@ -24,6 +28,14 @@ from ccnn.workers import in_processes
 distributed = pytest.importorskip("distributed", reason="needs Dask: make cluster")
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "DASK_LOGGING__DISTRIBUTED": "critical"}
+
+
+def wait_until(condition):
+    """A busy machine may take minutes to start a few processes."""
+    end = time.monotonic() + 600
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
@@ -180,11 +192,11 @@ def test_local_workers_end_with_the_tool(tmp_path, python_bin, number):
     (tmp_path / "begun").mkdir()
     tool = subprocess.Popen([python_bin, tmp_path / "slow.py"], env=ENVIRONMENT, start_new_session=True,
                             stderr=subprocess.PIPE, text=True)
-    workers = wait_for(lambda: [int(path.name) for path in (tmp_path / "begun").iterdir()], 2)
-    assert len(workers) == 2
+    wait_until(lambda: len(list((tmp_path / "begun").iterdir())) == 2)
+    workers = [int(path.name) for path in (tmp_path / "begun").iterdir()]
     (os.killpg if number == signal.SIGINT else os.kill)(tool.pid, number)
     said = tool.communicate()[1]
-    assert wait_for(lambda: [pid for pid in workers if alive(pid)], 0) == []
+    wait_until(lambda: not any(map(alive, workers)))
     assert tool.returncode == (130 if number == signal.SIGINT else -number)
     assert number != signal.SIGINT or said == "slow.py: error: stopped\n"
 
@@ -204,7 +216,7 @@ def dask(folder, python_bin, scheduler=(), worker=(), workers=2):
     processes += [start("worker", "--scheduler-file", str(file), "--host", "127.0.0.1", "--nthreads", "1",
                         "--no-nanny", "--no-dashboard", *worker) for _ in range(workers)]
     try:
-        wait_for(lambda: [1] * file.exists(), 1)
+        wait_until(file.exists)
         yield file, processes
     finally:
         for process in processes:
@@ -344,3 +356,103 @@ def test_the_study_trains_the_same_on_a_cluster(here, capfd):
     scores = [json.loads(Path(folder, "tags/1/score.json").read_text()) for folder in ("output/study", "there")]
     assert scores[0]["iou"] == scores[1]["iou"]
     assert capfd.readouterr().out.count("tags 1: mIoU") == 2
+
+
+RED = (1 + np.arange(65) * 3).astype(np.uint8)
+
+
+@pytest.fixture
+def photographs(tmp_path, monkeypatch):
+    """200 photographs in the folder photos, each one moved otherwise; tiny.prototxt and tiny.caffemodel."""
+    monkeypatch.chdir(tmp_path)
+    make_net(tmp_path)
+    Path("photos/sub").mkdir(parents=True)
+    for k in range(200):
+        rgb = np.zeros((41, 65, 3), np.uint8)
+        rgb[..., 0] = np.roll(RED, k)
+        Image.fromarray(np.rot90(rgb, k % 4)).save(f"photos/{'sub/' * (k % 2)}{k:02d}.png")
+
+
+def words(out, *more):
+    return ["--net", "tiny.prototxt", "--weights", "tiny.caffemodel", "--out", out, *map(str, more)]
+
+
+def files_below(folder):
+    """{path: content}, without what killed runs have left."""
+    return {path.relative_to(folder): path.read_bytes() for path in Path(folder).rglob("*")
+            if path.is_file() and not path.name.startswith(".")}
+
+
+def worker_processes(tool):
+    """Those of a tool that runs."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == tool.pid and b"spawn_main" in (path / "cmdline").read_bytes():
+                found.append(int(path.name))
+    return found
+
+
+def masks(folder):
+    return [path for path in Path(folder).rglob("*.png") if not path.name.startswith(".")]
+
+
+def test_infer_makes_the_same_files_while_clients_and_workers_are_killed(photographs, root, python_bin):
+    assert infer.main(words("here", "photos", "--jobs", 1)) == 0
+    expected = files_below("here")
+    assert len(expected) == 400
+    command = [python_bin, root / "tools/infer.py", *words("there", "photos", "--cluster", "local", "--jobs", 2)]
+
+    tool = subprocess.Popen(command, env=ENVIRONMENT)
+    wait_until(lambda: len(masks("there")) > 2)
+    tool.kill()
+    tool.wait()
+    begun = len(masks("there"))
+    assert begun < 200                                      # else the test proves nothing
+    assert all(expected[file] == content for file, content in files_below("there").items())     # whole
+
+    tool = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_until(lambda: len(masks("there")) > begun)
+    workers = worker_processes(tool)
+    assert len(workers) == 2 and len(masks("there")) < 200
+    os.kill(workers[0], signal.SIGKILL)
+    output, said = tool.communicate()
+    assert tool.returncode == 0, said
+    assert files_below("there") == expected
+    assert f"{200 - begun} masks in there" in output
+    assert f"{begun} of 200 were finished before" in said
+
+
+def test_a_photograph_that_ends_every_worker_is_one_line(photographs, tmp_path, root, python_bin):
+    """Every process that opens this photograph is killed at once, as by a system without memory."""
+    Path("photos/00.png").rename("poison.png")
+    (tmp_path / "sitecustomize.py").write_text(textwrap.dedent("""
+        import os, sys
+
+        def audit(event, arguments):
+            if event == "open" and str(arguments[0]).endswith("poison.png"):
+                open("killed.txt", "a").write("x")
+                os.kill(os.getpid(), 9)
+        sys.addaudithook(audit)
+    """))
+    done = subprocess.run([python_bin, root / "tools/infer.py", *words(
+        "masks", "photos/0[0-9].png", "poison.png", "--cluster", "local", "--jobs", 2)], text=True, capture_output=True,
+        env={**ENVIRONMENT, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ENVIRONMENT['PYTHONPATH']}"})
+    assert Path("killed.txt").read_text() == "xxxx"
+    assert done.returncode == 1
+    assert "4 masks in masks" in done.stdout and len(masks("masks")) == 4
+    assert done.stderr.splitlines()[-2:] == [
+        "poison.png: ended its worker process 4 times, the last 2 alone; left out. Is it too large for the memory?",
+        "1 failed, see above; the rest is done"]
+
+
+def test_without_dask_one_line_names_the_remedy(photographs, root, python_bin):
+    code = "import sys, infer; sys.modules['distributed'] = None; from ccnn import command; command.run(infer.main)"
+    for more, status in (["--cluster", "local"], 2), (["--jobs", "2"], 0):
+        done = subprocess.run([python_bin, "-c", code, *words("masks", *more, "photos/0[0-9].png")], text=True,
+                              capture_output=True, env=ENVIRONMENT)
+        assert done.returncode == status
+        if status:
+            assert done.stderr.count("\n") == 1 and "error: --cluster local: " in done.stderr
+            assert done.stderr.endswith("; run `make cluster` first\n")
