@@ -5,8 +5,9 @@ what they were made.
 
     files = find_images(root, ["train"])        # {id: file}
     plan = plan_features(files, out, size)      # what is to be done, and how much disk that takes
-    broken = compute(net, plan.todo, out, size, jobs)
+    broken = compute(weights, plan.todo, out, size, jobs)
 """
+import functools
 import json
 import os
 import time
@@ -17,9 +18,10 @@ from typing import Any, NamedTuple, Optional
 import numpy as np
 from PIL import Image
 
+from ccnn.engines import Forward, load_forward
 from ccnn.errors import ImageError, UserError
 from ccnn.files import digest, remove_parts, whole_file
-from ccnn.images import fit, read_image, shrink, to_blob
+from ccnn.images import fit, read_image, shrink
 from ccnn.lists import SUFFIX, SUFFIXES
 from ccnn.progress import Progress
 from ccnn.samples import Samples, own_folder
@@ -117,36 +119,54 @@ def is_whole(path: Path, shape: tuple[int, ...]) -> bool:
     return stored.shape == shape and stored.dtype == np.float16
 
 
-def compute(net: Any, files: dict[str, str], out: Path, size: int, jobs: int) -> dict[str, ImageError]:
-    """Write the features of {id: file}; return {id: why} of the images that cannot be read."""
-    def features(id, file):
-        """(id, features or error, seconds)"""
-        begin = time.time()
-        try:
-            return id, image_features(net, file, size), time.time() - begin
-        except ImageError as error:
-            return id, error, 0
+def compute(weights: Path, files: dict[str, str], out: Path, size: int, jobs: int, **options: Any
+            ) -> dict[str, ImageError]:
+    """Write the features of {id: file}, on `jobs` cores; return {id: why} of the images that cannot be read.
 
+    weights : of the trunk
+    options : engine and gpu of ccnn.engines.load_forward
+    """
     broken = {}
     jobs = min(jobs, len(files))
     with Progress(total=len(files), unit="image", smoothing=0.02) as bar:
-        for id, value, seconds in in_processes(features, files.items(), jobs, "fork"):
-            if isinstance(value, ImageError):
-                broken[id] = value
-            else:
-                if bar.n == 0:
-                    total = duration(seconds * len(files) / jobs)
-                    bar.write(f"{seconds:.2f} s per image, {jobs} at a time: about {total} in all")
-                save_features(out / f"{id}.npy", value)
+        for id, error, seconds in in_processes(FeatureWriter(weights, out, size, **options), files.items(), jobs):
+            if error:
+                broken[id] = error
+            elif bar.n == 0:
+                total = duration(seconds * len(files) / jobs)
+                bar.write(f"{seconds:.2f} s per image, {jobs} at a time: about {total} in all")
             bar.update()
     return broken
 
 
-def image_features(net: Any, file: str, size: int) -> np.ndarray:
-    rgb = shrink(read_image(file), size)
-    net.blobs["data"].reshape(1, 3, *rgb.shape[:2])
-    net.blobs["data"].data[0] = to_blob(rgb)
-    value = net.forward()[net.outputs[0]][0].astype(np.float16)
+class FeatureWriter:
+    """Writes the features of one image after the other: writer(id, file) -> (id, why not, or None; seconds).
+
+    It can be sent to other processes. The net is not sent: each process loads it when it needs it first.
+    """
+
+    def __init__(self, weights: Path, out: Path, size: int, **options: Any) -> None:
+        self.weights, self.out, self.size, self.options = weights, out, size, options
+
+    def __getstate__(self) -> dict:
+        return {key: value for key, value in vars(self).items() if key != "forward"}
+
+    @functools.cached_property
+    def forward(self) -> Forward:
+        return load_forward(VGG16.net, [self.weights], "features", **self.options)
+
+    def __call__(self, id: str, file: str) -> tuple[str, Optional[ImageError], float]:
+        forward = self.forward
+        begin = time.time()
+        try:
+            save_features(self.out / f"{id}.npy", image_features(forward, file, self.size))
+            return id, None, time.time() - begin
+        except ImageError as error:
+            return id, error, 0
+
+
+def image_features(forward: Forward, file: str, size: int) -> np.ndarray:
+    value = forward(shrink(read_image(file), size)).astype(np.float16)
     if not np.isfinite(value).all():
         raise ImageError(f"{file}: its features are not finite; are these VGG-16's weights?")
     return value

@@ -28,7 +28,6 @@ from ccnn.errors import UserError
 from ccnn.features import check_index, compute, plan_features
 from ccnn.files import digest, lock, whole_file
 from ccnn.model import read_model, write_model
-from ccnn.net import load_net
 from ccnn.nets import SYSTEMS, own_nets
 from ccnn.own_folder import OwnFolder, fingerprint, reasons
 from ccnn.paths import ROOT
@@ -247,7 +246,7 @@ class Lesson:
             raise UserError(f"{out}: the features of {plural(len(plan.todo), 'photograph')} need {plan.size / 1e9:.2f} "
                             f"GB, and {free / 1e9:.2f} GB are free; free some")
         if plan.todo:
-            broken = {**plan.broken, **compute(load_net(VGG16.net, self.trunk), plan.todo, out, self.recipe.size, jobs)}
+            broken = {**plan.broken, **compute(self.trunk, plan.todo, out, self.recipe.size, jobs)}
             if broken:                          # since check_folder has read them
                 raise next(iter(broken.values()))
 

@@ -132,14 +132,14 @@ def convolution_weights(graph: Graph, layer: Any, kernel: list[int]) -> list[str
     p = layer.convolution_param
     if layer.name not in graph.weights:
         raise UserError(f"{graph.prototxt}: no weights for {layer.name}")
-    shape, *rest = (array.shape for array in graph.weights[layer.name])
+    arrays = graph.weights.pop(layer.name)          # they are large: none is kept twice
+    shape, *rest = (array.shape for array in arrays)
     if len(rest) != p.bias_term or len(shape) != 4 or (shape[0], *shape[2:]) != (p.num_output, *kernel) or \
             (rest and np.prod(rest[0]) != p.num_output):
         raise UserError(f"{graph.prototxt}: layer {layer.name} needs weights {p.num_output}xCx{by(tuple(kernel))}"
                         f"{' and a bias' * p.bias_term}, but the file has {' and '.join(map(by, (shape, *rest)))}")
-    arrays = [array if array.ndim == 4 and k == 0 else array.ravel()
-              for k, array in enumerate(graph.weights[layer.name])]
-    return [graph.constant(array, f"{layer.name}.{kind}") for array, kind in zip(arrays, ("weight", "bias"))]
+    return [graph.constant(array.reshape(shape), f"{layer.name}.{kind}")
+            for array, shape, kind in zip(arrays, (shape, (p.num_output,)), ("weight", "bias"))]
 
 
 def pooling(graph: Graph, layer: Any) -> str:

@@ -20,17 +20,14 @@ import _activate  # noqa: F401
 from ccnn import command
 from ccnn.errors import UserError
 from ccnn.features import check_index, compute, find_images, plan_features
-from ccnn.net import load_caffe, load_net
+from ccnn.net import load_caffe
 from ccnn.paths import FEATURES, VOC
 from ccnn.text import plural
-from ccnn.trunk import VGG16
 from ccnn.vgg16 import trunk_weights
 
 
 def main(argv=None):
     args = parse_args(argv)
-    if args.jobs > 1:
-        os.environ["OPENBLAS_NUM_THREADS"] = "1"        # one process per core; read when Caffe is loaded
     load_caffe(args.gpu)
     files = find_images(args.root, args.split)
     weights = args.weights or trunk_weights()
@@ -44,7 +41,7 @@ def main(argv=None):
         raise UserError(f"{args.out}: {need / 1e9:.2f} GB needed, {free / 1e9:.2f} GB free; use a smaller --size or "
                         "another --out")
     if todo:
-        broken.update(compute(load_net(VGG16.net, weights, args.gpu), todo, args.out, args.size, args.jobs))
+        broken.update(compute(weights, todo, args.out, args.size, args.jobs, engine=args.engine, gpu=args.gpu))
     for error in broken.values():
         print(error)
     print(f"{len(files) - len(broken)} of {plural(len(files), 'image')} have features in {args.out}"
@@ -69,9 +66,9 @@ def parse_args(argv):
                         help="long side to which images are reduced; 321 takes twice the time and space, and finds "
                              "smaller things (default %(default)s, VGG's own)")
     parser.add_argument("--jobs", type=command.count, default=os.cpu_count(), metavar="N",
-                        help="images computed at the same time, each on one core and with about 1 GB of memory "
-                             "(default: all %(default)s cores)")
-    parser.add_argument("--gpu", type=int, metavar="N", help="compute on this GPU instead, with a Caffe that has one")
+                        help="images computed at the same time, each on one core and with 0.4 GB of memory, or 1 GB "
+                             "with --engine caffe (default: all %(default)s cores)")
+    command.add_engine_options(parser.add_argument)
     args = parser.parse_args(argv)
     if args.gpu is not None:
         args.jobs = 1
