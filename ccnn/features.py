@@ -27,7 +27,7 @@ from ccnn.progress import Progress
 from ccnn.samples import Samples, own_folder
 from ccnn.text import duration
 from ccnn.trunk import VGG16
-from ccnn.workers import in_processes
+from ccnn.workers import Jobs, in_processes
 
 
 def find_images(root: str, splits: Optional[Sequence[str]]) -> dict[str, str]:
@@ -119,24 +119,33 @@ def is_whole(path: Path, shape: tuple[int, ...]) -> bool:
     return stored.shape == shape and stored.dtype == np.float16
 
 
-def compute(weights: Path, files: dict[str, str], out: Path, size: int, jobs: int, **options: Any
+def compute(weights: Path, files: dict[str, str], out: Path, size: int, jobs: Jobs, **options: Any
             ) -> dict[str, ImageError]:
-    """Write the features of {id: file}, on `jobs` cores; return {id: why} of the images that cannot be read.
+    """Write the features of {id: file}, on `jobs` cores or on a cluster; return {id: why} of the images that cannot be
+    read.
 
     weights : of the trunk
     options : engine and gpu of ccnn.engines.load_forward
     """
     broken = {}
-    jobs = min(jobs, len(files))
+    if isinstance(jobs, int):
+        jobs = min(jobs, len(files))
+    write = FeatureWriter(weights, out, size, **options)
     with Progress(total=len(files), unit="image", smoothing=0.02) as bar:
-        for id, error, seconds in in_processes(FeatureWriter(weights, out, size, **options), files.items(), jobs):
+        for id, error, seconds in in_processes(write, files.items(), jobs, failed=no_features):
             if error:
                 broken[id] = error
             elif bar.n == 0:
-                total = duration(seconds * len(files) / jobs)
-                bar.write(f"{seconds:.2f} s per image, {jobs} at a time: about {total} in all")
+                number = jobs if isinstance(jobs, int) else len(jobs.workers)
+                total = duration(seconds * len(files) / number)
+                bar.write(f"{seconds:.2f} s per image, {number} at a time: about {total} in all")
             bar.update()
     return broken
+
+
+def no_features(why: str, id: str, file: str) -> tuple[str, ImageError, float]:
+    """The answer for an image that ends its worker."""
+    return id, ImageError(f"{file}: {why}"), 0
 
 
 class FeatureWriter:

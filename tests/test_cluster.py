@@ -3,6 +3,7 @@ import contextlib
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import textwrap
 import time
 from pathlib import Path
 
+import cache_features
 import infer
 import numpy as np
 import pytest
@@ -356,6 +358,19 @@ def test_the_study_trains_the_same_on_a_cluster(here, capfd):
     scores = [json.loads(Path(folder, "tags/1/score.json").read_text()) for folder in ("output/study", "there")]
     assert scores[0]["iou"] == scores[1]["iou"]
     assert capfd.readouterr().out.count("tags 1: mIoU") == 2
+
+
+def test_cache_features_writes_the_same_on_a_cluster(drawn, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("photos").mkdir()
+    for image in sorted((drawn / test_study.ROOT / "JPEGImages").iterdir())[:5]:
+        shutil.copy(image, "photos")
+    Path("photos/broken.jpg").write_text("no image")
+    for out, where in ("here", ["--jobs", "1"]), ("there", ["--cluster", "local", "--jobs", "2"]):
+        assert cache_features.main(["photos", "--out", out, "--size", "40", "--weights",
+                                    str(drawn / test_study.TRUNK), *where]) == 1
+        assert "photos/broken.jpg: is not an image" in capsys.readouterr().out
+    assert len(files_below("here")) == 6 and files_below("here") == files_below("there")
 
 
 RED = (1 + np.arange(65) * 3).astype(np.uint8)
