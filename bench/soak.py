@@ -132,21 +132,25 @@ def run_and_kill(net, photos, masks, args):
     words = [sys.executable, ROOT / "tools/infer.py", *net, "--no-overlay", "--out", masks, "--cluster", "local",
              "--jobs", args.jobs, photos]
     began, samples, kills, done_before = time.monotonic(), [], 0, finished(masks)
+    cpu = {}                                                        # {process: seconds so far}
     with open(args.folder / "infer.log", "w") as log:
         tool = subprocess.Popen([str(word) for word in words], stdout=log, stderr=log)
         next_kill = began + args.every
         while tool.poll() is None:
             time.sleep(1)
             workers = worker_processes(tool.pid)
+            cpu.update((pid, cpu_seconds(pid) or cpu.get(pid, 0)) for pid in (tool.pid, *workers))
             samples.append({"seconds": round(time.monotonic() - began), "done": finished(masks),
                             "client": megabytes(tool.pid), "workers": [megabytes(pid) for pid in workers]})
             if time.monotonic() > next_kill and workers and samples[-1]["done"] > done_before:
                 os.kill(workers[kills % len(workers)], signal.SIGKILL)
                 kills, next_kill, done_before = kills + 1, time.monotonic() + args.every, samples[-1]["done"]
     seconds = time.monotonic() - began
+    milliseconds = {kind: round(1000 * value / args.photographs, 1) for kind, value in (
+        ("client", cpu.pop(tool.pid)), ("workers", sum(cpu.values())))}
     return {"status": tool.returncode, "time": duration(seconds),
             "photographs per second": round(args.photographs / seconds, 1), "workers killed": kills,
-            **memory(samples), "samples": samples}
+            "CPU ms per photograph": milliseconds, **memory(samples), "samples": samples}
 
 
 def finished(masks):
@@ -177,6 +181,15 @@ def worker_processes(parent):
             if its_parent == parent and b"spawn_main" in (path / "cmdline").read_bytes():
                 found.append(int(path.name))
     return sorted(found)
+
+
+def cpu_seconds(pid):
+    """What a process has computed so far."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except OSError:
+        return 0
 
 
 def megabytes(pid):
