@@ -147,7 +147,7 @@ def run_and_kill(net, photos, masks, args):
                 kills, next_kill, done_before = kills + 1, time.monotonic() + args.every, samples[-1]["done"]
     seconds = time.monotonic() - began
     milliseconds = {kind: round(1000 * value / args.photographs, 1) for kind, value in (
-        ("client", cpu.pop(tool.pid)), ("workers", sum(cpu.values())))}
+        ("client", cpu.pop(tool.pid, 0)), ("workers", sum(cpu.values())))}
     return {"status": tool.returncode, "time": duration(seconds),
             "photographs per second": round(args.photographs / seconds, 1), "workers killed": kills,
             "CPU ms per photograph": milliseconds, **memory(samples), "samples": samples}

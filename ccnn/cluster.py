@@ -169,7 +169,7 @@ def connected(where: Optional[str], jobs: int) -> Iterator[Union[int, Cluster]]:
     """What ccnn.workers.in_processes takes as its `jobs`: the number itself, or the workers of a cluster.
 
     where : None; "local", which starts `jobs` workers; a scheduler's address, tcp://HOST:PORT or tls://HOST:PORT; or
-            a file that holds it (read_file)
+            the file that a scheduler has written
     """
     if where is None:
         yield jobs
@@ -190,7 +190,7 @@ def connected(where: Optional[str], jobs: int) -> Iterator[Union[int, Cluster]]:
 
 class Scheduler(NamedTuple):
     address: str                # tcp://HOST:PORT, or tls://HOST:PORT
-    security: Any               # distributed.Security; None: neither encrypted nor authenticated
+    security: Any               # distributed.Security; None: what Dask's configuration says
 
 
 @contextlib.contextmanager
@@ -212,47 +212,34 @@ def local_scheduler(jobs: int) -> Iterator[Scheduler]:
 
 
 def find_scheduler(where: str) -> Scheduler:
-    """The scheduler at an address, or of a file."""
-    if "://" not in where:
-        found = read_file(Path(where))
-    elif where.startswith("tcp://"):
-        found = Scheduler(where, None)
-    else:
-        raise UserError(f"--cluster {where}: need local, tcp://HOST:PORT, or a FILE that holds the address; for tls:// "
-                        "a FILE with its certificates (docs/scale.md)")
-    if found.security is None and not is_loopback(found.address):
+    """The scheduler at an address or of a scheduler file. The certificates of TLS are those of Dask's configuration."""
+    import dask
+    address = where if "://" in where else read_address(Path(where))
+    scheme = address.partition("://")[0]
+    if scheme not in ("tcp", "tls"):
+        raise UserError(f"--cluster {where}: need local, tcp://HOST:PORT, tls://HOST:PORT, or a scheduler's file; got "
+                        f"the address {address}")
+    if scheme == "tls":
+        for key in ("ca-file", "client.cert", "client.key"):
+            file = dask.config.get(f"distributed.comm.tls.{key}", None)
+            if not file:
+                raise UserError(f"--cluster {where}: {address} needs certificates; name them in Dask's configuration "
+                                "(docs/scale.md)")
+            with open(file, "rb"):          # a missing or unreadable file is an OSError that names it
+                pass
+    elif not is_loopback(address):
         log.warning("%s is neither encrypted nor authenticated: whoever reaches its port can run programs on the "
-                    "workers and on this machine; use TLS unless you trust the whole network (docs/scale.md)",
-                    found.address)
-    return found
+                    "workers and on this machine; use TLS unless you trust the whole network (docs/scale.md)", address)
+    return Scheduler(address, None)
 
 
-def read_file(path: Path) -> Scheduler:
-    """The scheduler of a JSON file: what `dask scheduler --scheduler-file` writes, or
-
-        {"address": "tls://HOST:PORT", "tls": {"ca": "ca.pem", "cert": "client.pem", "key": "client.key"}}
-
-    with paths relative to the file.
-    """
-    from distributed import Security
+def read_address(path: Path) -> str:
+    """The address in a file that `dask scheduler --scheduler-file` has written."""
     try:
-        content = json.loads(path.read_text())
-        address, tls = content["address"], content.get("tls")
-        if not isinstance(address, str) or not address.startswith("tls://" if tls else "tcp://"):
-            raise ValueError(f"address {address!r}, need tcp://HOST:PORT, or tls://HOST:PORT and certificates")
-        files = {name: path.parent / file for name, file in tls.items()} if tls else {}
-        if files and sorted(files) != ["ca", "cert", "key"]:
-            raise ValueError(f"tls holds {', '.join(sorted(files))}; need ca, cert and key")
-    except (ValueError, KeyError, TypeError, AttributeError) as e:
-        raise UserError(f"--cluster {path}: does not describe a cluster: "
-                        f"{f'has no {e}' if isinstance(e, KeyError) else e} (docs/scale.md)") from None
-    if not files:
-        return Scheduler(address, None)
-    for file in files.values():
-        with open(file, "rb"):              # a missing or unreadable file is an OSError that names it
-            pass
-    return Scheduler(address, Security(require_encryption=True, tls_ca_file=str(files["ca"]),
-                                       tls_client_cert=str(files["cert"]), tls_client_key=str(files["key"])))
+        return str(json.loads(path.read_text())["address"])
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"--cluster {path}: is not a scheduler's file; let `dask scheduler --scheduler-file {path}` "
+                        "write it (docs/scale.md)") from None
 
 
 def is_loopback(address: str) -> bool:

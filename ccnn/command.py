@@ -50,8 +50,8 @@ def add_engine_options(add: Callable) -> None:
 def add_cluster_option(add: Callable) -> None:
     """--cluster, which ccnn.cluster.connected(args.cluster, args.jobs) takes."""
     add("--cluster", metavar="WHERE", help="spread the work over a Dask cluster: local (--jobs processes of this "
-        "machine, started again when they end), tcp://HOST:PORT, or a FILE with the scheduler's address and "
-        "certificates; needs `make cluster` (docs/scale.md)")
+        "machine, started again when they end), tcp://HOST:PORT, tls://HOST:PORT, or a scheduler's file; needs "
+        "`make cluster` (docs/scale.md)")
 
 
 def model_options(args: argparse.Namespace) -> dict:
