@@ -257,44 +257,39 @@ def square_slowly(x):
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory):
-    """An authority, and a certificate that it has signed; and another authority with another certificate."""
-    folder = tmp_path_factory.mktemp("certificates")
-
-    def openssl(*words):
-        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
-    for name in ("ours", "other"):
-        openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}",
-                "-keyout", f"{name}_ca.key", "-out", f"{name}_ca.pem")
-        openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=cluster", "-keyout", f"{name}.key",
-                "-out", f"{name}.csr")
-        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", f"{name}_ca.pem", "-CAkey", f"{name}_ca.key",
-                "-CAcreateserial", "-days", "2", "-out", f"{name}.pem")
-    return folder
+def certificates(tmp_path_factory, root):
+    """Two folders, ours and a stranger's, of ca.pem, cluster.pem, cluster.key and dask.yaml as docs/scale.md has them."""
+    folders = [tmp_path_factory.mktemp(name) for name in ("ours", "other")]
+    page = (root / "docs/scale.md").read_text().splitlines()
+    configuration = page[page.index("    distributed:"):]
+    for folder in folders:
+        for line in page:
+            if line.startswith("    openssl "):
+                subprocess.run(line.split(), cwd=folder, check=True, capture_output=True)
+        (folder / "dask.yaml").write_text("\n".join(configuration[:configuration.index("")]).replace(
+            "/shared/ccnn/output/tls", str(folder)))
+    return folders
 
 
-def tls(folder, name, authority):
-    """Settings of Dask's configuration, as docs/scale.md has them."""
-    pairs = {f"distributed.comm.tls.{role}.{kind}": str(folder / f"{name}.{suffix}")
-             for role in ("scheduler", "worker", "client") for kind, suffix in (("cert", "pem"), ("key", "key"))}
-    return {"distributed.comm.require-encryption": True,
-            "distributed.comm.tls.ca-file": str(folder / f"{authority}_ca.pem"), **pairs}
+def as_client(folder, **files):
+    """The certificates of a folder, in this process; files : others"""
+    return dask.config.set({f"distributed.comm.tls.{key}": files.get(key, str(folder / name)) for key, name in (
+        ("ca-file", "ca.pem"), ("client.cert", "cluster.pem"), ("client.key", "cluster.key"))})
 
 
 def test_tls(tmp_path, python_bin, certificates, monkeypatch):
-    monkeypatch.setattr(cluster, "CONNECT", 20)
-    for key, value in tls(certificates, "ours", "ours").items():
-        monkeypatch.setitem(ENVIRONMENT, f"DASK_{key.replace('.', '__').replace('-', '_').upper()}", str(value))
+    ours, other = certificates
+    monkeypatch.setitem(ENVIRONMENT, "DASK_CONFIG", str(ours / "dask.yaml"))
     with dask_processes(tmp_path, python_bin) as (file, _):
         address = json.loads(file.read_text())["address"]
         assert address.startswith("tls://127.0.0.1:")
         for where in (address, str(file)):
-            with dask.config.set(tls(certificates, "ours", "ours")), cluster.connected(where, 2) as jobs:
+            with as_client(ours), cluster.connected(where, 2) as jobs:
                 assert sorted(y for _, y in in_processes(square, [(x,) for x in range(20)], jobs)) == [
                     x * x for x in range(20)]
         monkeypatch.setattr(cluster, "CONNECT", 2)
-        for authority in ("ours", "other"):                     # a stranger, who trusts us or not
-            with dask.config.set(tls(certificates, "other", authority)), \
+        for files in ({}, {"ca-file": str(ours / "ca.pem")}):       # a stranger, who trusts us or not
+            with as_client(other, **files), \
                     pytest.raises(UserError, match=f"--cluster {address}: no scheduler answers at {address}"):
                 next(cluster.connected(address, 2).gen)
         plain = address.replace("tls", "tcp")
@@ -302,7 +297,7 @@ def test_tls(tmp_path, python_bin, certificates, monkeypatch):
             next(cluster.connected(plain, 2).gen)
         with pytest.raises(UserError, match=f"scheduler.json: {address} needs certificates; name them in Dask's conf"):
             next(cluster.connected(str(file), 2).gen)
-        with dask.config.set(tls(certificates, "nobody", "ours")), pytest.raises(FileNotFoundError, match="nobody.pem"):
+        with as_client(ours / "nowhere"), pytest.raises(FileNotFoundError, match="nowhere/ca.pem"):
             next(cluster.connected(address, 2).gen)
 
 
