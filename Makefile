@@ -11,7 +11,7 @@ SOURCES := $(shell find cython -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
 export CAFFE_PYTHON CAFFE
 
-.PHONY: all test lint test-package test-torch cluster test-cluster demo bench clean help FORCE
+.PHONY: all test lint test-package test-torch bf16 cluster test-cluster demo bench clean help FORCE
 
 all: $(DUAL)  ## Caffe in .caffe/ and the compiled solver; what you get without a target
 	@echo "make: everything is up to date; type: source .caffe/activate"
@@ -54,6 +54,8 @@ test-torch: .torch/complete  ## PyTorch and the package in .torch/, an environme
 .caffe/packages/%.txt: requirements/%.txt $(RUNTIME)
 	$(PYTHON) -m pip install -q --no-deps --upgrade --target .caffe/packages -r $<
 	@cp $< $@
+
+bf16: .caffe/packages/bf16.txt  ## OpenVINO, for tools/infer.py --precision bf16
 
 cluster: $(DUAL) .caffe/packages/cluster.txt  ## Dask, for --cluster (docs/scale.md)
 

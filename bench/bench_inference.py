@@ -1,18 +1,23 @@
 #!/usr/bin/env python3
-"""Measure tools/infer.py in images per second, and what ccnn.crf adds to the time of pydensecrf2.
+"""Measure inference: the net alone in ONNX Runtime and in Caffe, tools/infer.py, an older version, and the CRF.
 
     bench/bench_inference.py                        # drawn photographs, 500 x 375
     bench/bench_inference.py --images holiday/      # your own
-    bench/bench_inference.py --quick                # three small photographs, one job: does it run?
+    bench/bench_inference.py --old ../ccnn-0.1      # also an older checkout with its Caffe, in turn with this one
+    bench/bench_inference.py --quick                # three small photographs, random weights, one job: does it run?
     bench/bench_inference.py --out docs             # also write docs/bench_inference.md
 
-The net is prototxt/head_deploy.prototxt with random weights, which take as long as any others. Nothing is fetched.
+The net is that of the model in models/, whose trunk is fetched once. CPU-seconds are what the processor spent; images
+per second also depend on what else it has to do.
 """
+import json
+import resource
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import _activate  # noqa: F401
 import numpy as np
@@ -24,45 +29,143 @@ from tqdm import tqdm
 
 from ccnn import command
 from ccnn.crf import LONG_SIDE, PRESETS, dense_crf
+from ccnn.engines import instructions
 from ccnn.errors import UserError
 from ccnn.images import read_image, shrink
 from ccnn.labels import LABELS
 from ccnn.net import load_caffe
 from ccnn.paths import ROOT
 from ccnn.photographs import find_photographs
-from ccnn.predict import NET
+from ccnn.predict import NET, find_model
+from ccnn.weights import read_caffemodel, write_caffemodel
 
-SIZE = 321              # long side that the net sees: that of the shipped heads
+SIZE = 321              # long side that the net sees
 
 
 def main(argv=None):
     parser = command.parser(__doc__)
     add = parser.add_argument
     add("--images", type=Path, metavar="DIR", help="photographs to use (default: drawn ones)")
-    add("--count", type=command.count, default=12, metavar="N", help="how many (default: %(default)s)")
-    add("--quick", action="store_true", help="three small photographs, one job")
+    add("--count", type=command.count, default=24, metavar="N", help="how many (default: %(default)s)")
+    add("--old", type=Path, metavar="DIR", help="a checkout of an older version, with its .caffe, to compare with")
+    add("--quick", action="store_true", help="three small photographs, random weights, one job")
     add("--out", type=Path, metavar="DIR", help="write bench_inference.md there")
     args = parser.parse_args(argv)
+    if args.old and not (args.old / ".caffe/bin/python").exists():
+        raise UserError(f"--old {args.old}: has no .caffe/bin/python; run `make` there first")
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         count, height, width = (3, 45, 60) if args.quick else (args.count, 375, 500)
         photographs = choose(args.images, count) if args.images else draw(folder / "photographs", count, height, width)
-        weights = random_weights(folder / "random.caffemodel")
-        rows = [(crf, jobs, throughput(photographs, weights, folder, crf, jobs))
-                for crf in (False, True) for jobs in ((1,) if args.quick else (1, 2))]
-        ours, direct = crf_seconds([np.array(shrink(read_image(path), LONG_SIDE)) for path in photographs[:5]],
-                                   repeats=1 if args.quick else 5)
-    text = "\n".join([
-        "# Inference, measured", "",
-        f"`bench/bench_inference.py`{' on photographs of our own' if args.images else ''}. {machine()}", "",
-        f"{len(photographs)} photographs, net at {SIZE} pixels, CRF at {LONG_SIDE}. Masks and overlays are written; "
-        "start-up is not counted.", "",
-        "| CRF | jobs | images / s |", "|---|---|---|",
-        *(f"| {'authors' if crf else 'no'} | {jobs} | {rate:.2f} |" for crf, jobs, rate in rows), "",
-        f"Dense CRF, authors' preset, 21 labels, CPU time per image: {ours:.3f} s through `dense_crf`, "
-        f"{direct:.3f} s by calling pydensecrf2 directly: {100 * (ours / direct - 1):+.1f} % "
-        "(required: at most +5 %).", ""])
-    publish(text, args.out, "bench_inference.md")
+        task = Task(write_net(folder), random_weights(folder) if args.quick else shipped_weights(folder), photographs)
+        lines = [
+            "# Inference, measured", "",
+            f"`bench/bench_inference.py`{' on photographs of our own' if args.images else ''}. {machine()}", "",
+            f"{len(photographs)} photographs, net at {SIZE} pixels, CRF at {LONG_SIDE}. Start-up is not counted.",
+            *net_lines(task, rounds=1 if args.quick else 3),
+            *tool_lines(task, (1,) if args.quick else (1, 2)),
+            *(old_lines(task, args.old, *((1, 1) if args.quick else (2, 3))) if args.old else []),
+            *crf_lines(photographs[:5], repeats=1 if args.quick else 5)]
+    publish("\n".join(lines), args.out, "bench_inference.md")
+
+
+class Task(NamedTuple):
+    """What is measured."""
+    net: Path
+    weights: Path
+    photographs: list
+
+
+class Cost(NamedTuple):
+    wall: float         # seconds
+    cpu: float          # seconds, of all processes
+
+
+def net_lines(task, rounds):
+    """The net alone, in a process of its own, on one thread. The engines take turns; the fastest round counts."""
+    kinds = [("caffe", "float32"), ("onnx", "float32")] + [("onnx", "bf16")] * can_bf16()
+    found = {kind: [] for kind in kinds}
+    for _ in tqdm(range(rounds), desc="the net alone", disable=None):
+        for kind in kinds:
+            done = subprocess.run([sys.executable, ROOT / "bench/net_alone.py", *kind, str(SIZE), task.net,
+                                   task.weights, *task.photographs], stdout=subprocess.PIPE, check=True)
+            found[kind].append(json.loads(done.stdout))
+    best = {kind: [min(one[key] for one in runs) for key in ("seconds", "megabytes")] for kind, runs in found.items()}
+    caffe = best["caffe", "float32"]
+    yield from ["", "## The net alone, one thread", "",
+                "| engine | precision | CPU-seconds per image | Caffe's / this | peak memory, MB | of Caffe's |",
+                "|---|---|---|---|---|---|"]
+    for kind, (seconds, megabytes) in best.items():
+        yield (f"| {' | '.join(kind)} | {seconds:.3f} | {caffe[0] / seconds:.2f} | {megabytes:.0f} | "
+               f"{megabytes / caffe[1]:.2f} |")
+    yield from ["", "Required of ONNX in float32: at least 1.6 times as fast, less than half of the memory."]
+
+
+def can_bf16():
+    try:
+        import openvino  # noqa: F401
+    except ImportError:
+        return False
+    return "bf16" in instructions()
+
+
+def tool_lines(task, jobs):
+    """tools/infer.py with and without CRF."""
+    yield from ["", "## tools/infer.py, masks and overlays written", "",
+                "| CRF | engine | jobs | images / s | CPU-seconds per image |", "|---|---|---|---|---|"]
+    for crf in (None, "authors"):
+        for engine in ("caffe", "onnx"):
+            rates = []
+            for n in jobs:
+                cost = per_image(task, ROOT, n, crf, "--engine", engine)
+                rates.append(1 / cost.wall)
+                yield f"| {crf or 'no'} | {engine} | {n} | {rates[-1]:.2f} | {cost.cpu:.2f} |"
+            if len(rates) > 1:
+                yield f"| {crf or 'no'} | {engine} | {jobs[-1]} / {jobs[0]} | {rates[-1] / rates[0]:.2f} times | |"
+    yield from ["", "Required of ONNX: two jobs at least 1.8 times as fast as one, on two cores that have nothing else "
+                "to do."]
+
+
+def old_lines(task, old, jobs, rounds):
+    """This version and an older one in turn, with CRF."""
+    costs = {"older": [], "this": []}
+    for _ in tqdm(range(rounds), desc="old and new", disable=None):
+        costs["older"].append(per_image(task, old, jobs, "authors"))
+        costs["this"].append(per_image(task, ROOT, jobs, "authors"))
+    mean = {version: Cost(*np.mean(found, axis=0)) for version, found in costs.items()}
+    yield from ["", f"## Against an older version, with CRF, {jobs} jobs, in turn", "",
+                "| version | images / s | CPU-seconds per image |", "|---|---|---|"]
+    for version, cost in mean.items():
+        yield f"| {version} | {1 / cost.wall:.2f} | {cost.cpu:.2f} |"
+    yield from ["", f"{mean['older'].wall / mean['this'].wall:.2f} times the images per second, "
+                f"{mean['older'].cpu / mean['this'].cpu:.2f} times less CPU time (required: 2.5 times the images)."]
+
+
+def per_image(task, checkout, jobs, crf, *options):
+    """What tools/infer.py of a checkout takes per photograph. A run on one photograph per job is start-up, and is
+    subtracted."""
+    costs = []
+    for some in (task.photographs[:jobs], task.photographs):
+        with tempfile.TemporaryDirectory(dir=task.net.parent) as out:
+            begin, spent = time.perf_counter(), children_seconds()
+            subprocess.run([checkout / ".caffe/bin/python", checkout / "tools/infer.py", "--net", task.net, "--weights",
+                            task.weights, "--out", out, "--size", str(SIZE), "--jobs", str(jobs), *options,
+                            *(["--crf", crf] if crf else []), *some], stdout=subprocess.DEVNULL, check=True)
+            costs.append((time.perf_counter() - begin, children_seconds() - spent))
+    return Cost(*np.subtract(costs[1], costs[0]) / (len(task.photographs) - jobs))
+
+
+def children_seconds():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def crf_lines(photographs, repeats):
+    ours, direct = crf_seconds([np.array(shrink(read_image(path), LONG_SIDE)) for path in photographs], repeats)
+    return ["", "## The CRF", "",
+            f"Dense CRF, authors' preset, 21 labels, CPU time per image: {ours:.3f} s through `dense_crf`, "
+            f"{direct:.3f} s by calling pydensecrf2 directly: {100 * (ours / direct - 1):+.1f} % "
+            "(required: at most +5 %).", ""]
 
 
 def choose(folder, count):
@@ -85,26 +188,28 @@ def draw(folder, count, height, width):
     return paths
 
 
-def random_weights(path):
+def write_net(folder):
+    """Another path than the default net's, because the weights hold the trunk."""
+    net = folder / "net.prototxt"
+    net.write_text(NET.read_text())
+    return net
+
+
+def random_weights(folder):
     caffe = load_caffe()
     caffe.set_random_seed(1)
-    caffe.Net(str(NET), caffe.TEST).save(str(path))
-    return path
+    caffe.Net(str(NET), caffe.TEST).save(str(folder / "random.caffemodel"))
+    return folder / "random.caffemodel"
 
 
-def throughput(photographs, weights, folder, crf, jobs):
-    """Photographs per second. A run on one photograph is start-up, and is subtracted."""
-    net = folder / "net.prototxt"
-    net.write_text(NET.read_text())       # another path than the default net's: these weights hold the trunk
-    seconds = []
-    for some in (photographs[:1], photographs):
-        with tempfile.TemporaryDirectory(dir=folder) as out:
-            start = time.perf_counter()
-            subprocess.run([sys.executable, ROOT / "tools/infer.py", "--net", net, "--weights", weights, "--out", out,
-                            "--size", str(SIZE), "--jobs", str(jobs), *(["--crf", "authors"] if crf else []), *some],
-                           stdout=subprocess.DEVNULL, check=True)
-            seconds.append(time.perf_counter() - start)
-    return (len(photographs) - 1) / (seconds[1] - seconds[0])
+def shipped_weights(folder):
+    """Trunk and head of the model in models/ as one file, which every version reads."""
+    arrays = {}
+    with find_model().opened() as (_, files):
+        for path in files:
+            arrays.update(read_caffemodel(path))
+    write_caffemodel(folder / "shipped.caffemodel", arrays)
+    return folder / "shipped.caffemodel"
 
 
 def crf_seconds(images, repeats):

@@ -7,6 +7,7 @@ Caffe is the reference. ONNX Runtime computes the same scores to 1e-4 in less ti
 of ENGINES: a function of (prototxt, weights, blob, gpu, precision, threads) that returns `forward`, or raises Unable.
 """
 import platform
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Callable, Optional
@@ -66,9 +67,13 @@ def run_in_onnx(prototxt: PathLike, weights: Sequence[PathLike], blob: str, gpu:
         try:
             return run(to_blob(rgb)[None])[0]
         except Exception as e:      # the classes of these libraries' exceptions are not public
-            raise UserError(f"{prototxt}: cannot run on an image of {rgb.shape[0]} x {rgb.shape[1]} pixels: "
+            raise UserError(f"the net cannot run on an image of {rgb.shape[0]} x {rgb.shape[1]} pixels: "
                             f"{first_line(e)}") from None
-    if forward_in_onnx(np.zeros((*TRIAL, 3), np.uint8)).ndim != 3:
+    try:
+        scores = forward_in_onnx(np.zeros((*TRIAL, 3), np.uint8))
+    except UserError as e:
+        raise UserError(f"{prototxt}: {e}") from None
+    if scores.ndim != 3:
         raise no_blob(prototxt, blob)
     return forward_in_onnx
 
@@ -78,7 +83,7 @@ def start_onnxruntime(model: Callable[[], bytes], threads: int, where: PathLike)
         import onnx  # noqa: F401
         import onnxruntime
     except ImportError as e:
-        raise Unable(f"--engine onnx: {e}; get it with: make") from None
+        raise Unable(f"--engine onnx: {e}; get it with: {sys.executable} -m pip install -r requirements.txt") from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 4          # what is wrong comes as an exception, too

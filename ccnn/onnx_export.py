@@ -143,8 +143,9 @@ def convolution_weights(graph: Graph, layer: Any, kernel: list[int]) -> list[str
 
 
 def pooling(graph: Graph, layer: Any) -> str:
-    """Caffe's pooling rounds its size up, and its windows end with the image; an average divides by the pixels of the
-    window that lie in the image or its padding. For a stride of 1 there is nothing to round."""
+    """Caffe rounds the number of windows up, and leaves out one that begins in the padding behind the image. ONNX
+    Runtime keeps it. Where stride + pad is at most the kernel, there is none. An average counts the padding as zeros.
+    """
     p = layer.pooling_param
     kind = {p.MAX: "MaxPool", p.AVE: "AveragePool"}.get(p.pool)
     if not kind:
@@ -153,8 +154,8 @@ def pooling(graph: Graph, layer: Any) -> str:
         return graph.of_layer("Global" + kind, layer)
     kernel, stride, pad = (pair(graph, layer, p, name, default) for name, default in (
         ("kernel_size", 0), ("stride", 1), ("pad", 0)))
-    if any(s > k or 2 * d > k for s, k, d in zip(stride, kernel, pad)):
-        raise unknown(graph.prototxt, layer, "has a stride larger than its kernel, or a pad larger than half of it")
+    if any(s + d > k for s, d, k in zip(stride, pad, kernel)):
+        raise unknown(graph.prototxt, layer, "has a stride and a pad that together exceed its kernel")
     settings: dict[str, Any] = {"kernel_shape": kernel, "strides": stride, "pads": pad * 2}
     if kind == "MaxPool":
         return graph.of_layer(kind, layer, ceil_mode=1, **settings)

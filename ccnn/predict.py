@@ -232,7 +232,7 @@ class Segmenter:
             rgb = read_image(source)
             scores = model.scores(rgb, source)
         except UserError as e:
-            return str(e)
+            return str(e) if str(source) in str(e) else f"{source}: {e}"
         return write_outputs(rgb, scores, self.recipe, self.files.classes, self.settings, outputs)
 
 

@@ -258,7 +258,7 @@ def square_slowly(x):
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory, root):
-    """Two folders, ours and a stranger's, of ca.pem, cluster.pem, cluster.key and dask.yaml as docs/scale.md has them."""
+    """Two folders, ours and a stranger's, of ca.pem, cluster.pem, cluster.key and dask.yaml, as docs/scale.md says."""
     folders = [tmp_path_factory.mktemp(name) for name in ("ours", "other")]
     page = (root / "docs/scale.md").read_text().splitlines()
     configuration = page[page.index("    distributed:"):]

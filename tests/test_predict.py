@@ -1,4 +1,9 @@
 """From a photograph to its mask, called from Python, on a net whose answer is known."""
+import os
+import pickle
+import signal
+from pathlib import Path
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -38,15 +43,16 @@ def test_an_array_becomes_a_mask(files, rgb):
     assert sharp.shape == (40, 60) and set(np.unique(sharp)) <= {0, 1}
 
 
+@pytest.mark.parametrize("engine", ["caffe", "onnx"])
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_every_photograph_is_answered_for(files, rgb, tmp_path, jobs):
+def test_every_photograph_is_answered_for(files, rgb, tmp_path, jobs, engine):
     work = []
     for k in range(4):
         Image.fromarray(rgb).save(tmp_path / f"{k}.png")
         work.append((tmp_path / f"{k}.png", tmp_path / f"masks/{k}.png", tmp_path / f"masks/{k}.npz"))
     (tmp_path / "2.png").write_bytes(b"no photograph")
     recipe = predict.Recipe(predict.every_label(files))
-    answers = list(predict.segment_files(work, files, recipe, jobs))
+    answers = list(predict.segment_files(work, files, recipe, jobs, engine))
     assert len(answers) == 4
     failures = [answer for answer in answers if answer != []]
     assert len(failures) == 1 and "2.png: is not an image" in failures[0]
@@ -67,6 +73,60 @@ def test_an_object_that_the_crf_takes_is_told_of(files, rgb, tmp_path, jobs):
             [[Lost(mask, "aeroplane", keep > 0)]]
         share = (read_mask(mask)[:, 33:] == 1).mean()
         assert share >= 0.2 if keep else share == 0
+
+
+def test_a_segmenter_is_sent_without_its_net(files, rgb, tmp_path):
+    """The entry for other ways to spread work: it pickles, before and after the net is loaded, which is done once."""
+    Image.fromarray(rgb).save(tmp_path / "a.png")
+    segmenter = predict.Segmenter(files, predict.Recipe([0, 1]), engine="onnx")
+    assert segmenter(tmp_path / "a.png", tmp_path / "1.png") == []
+    assert segmenter.model is segmenter.model
+    sent = pickle.loads(pickle.dumps(segmenter))
+    assert "model" not in vars(sent)
+    assert sent(tmp_path / "a.png", tmp_path / "2.png", tmp_path / "2.jpg") == []
+    assert (tmp_path / "1.png").read_bytes() == (tmp_path / "2.png").read_bytes() and (tmp_path / "2.jpg").exists()
+    assert "b.png: no such file" in sent(tmp_path / "b.png", tmp_path / "3.png")
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_model_that_does_not_load_is_one_error_not_one_per_photograph(files, rgb, tmp_path, jobs):
+    Image.fromarray(rgb).save(tmp_path / "a.png")
+    bad = files._replace(classes=files.classes[:5])
+    with pytest.raises(UserError, match="tiny.prototxt: scores 21 labels, but 5 class names are known"):
+        list(predict.segment_files([(tmp_path / "a.png", tmp_path / "1.png")] * 4, bad, predict.Recipe([0, 1]), jobs))
+
+
+def test_work_goes_on_without_a_worker_that_was_killed(files, rgb, tmp_path):
+    Image.fromarray(rgb).save(tmp_path / "a.png")
+    work = [(tmp_path / "a.png", tmp_path / f"masks/{k}.png") for k in range(12)]
+    answers = predict.segment_files(work, files, predict.Recipe([0, 1]), jobs=2)
+    assert next(answers) == []
+    os.kill(children()[-1], signal.SIGKILL)
+    assert list(answers) == [[]] * 11
+    assert len(list((tmp_path / "masks").iterdir())) == 12
+
+
+def children():
+    """The numbers of this process's children that run Python code of a worker."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields, command = path.read_text().rpartition(")")[2].split(), (path.parent / "cmdline").read_text()
+        except OSError:
+            continue
+        if int(fields[1]) == os.getpid() and "spawn_main" in command:
+            found.append(int(path.parent.name))
+    return sorted(found)
+
+
+def test_the_engine_does_not_tell_masks_apart_but_bf16_does(files, rgb, tmp_path):
+    recipe = predict.Recipe([0, 1])
+    Image.fromarray(rgb).save(tmp_path / "a.png")
+    for engine in ("caffe", "onnx"):
+        list(predict.segment_files([(tmp_path / "a.png", tmp_path / f"{engine}.png")], files, recipe, 1, engine))
+    assert (tmp_path / "caffe.png").read_bytes() == (tmp_path / "onnx.png").read_bytes()
+    assert predict.mask_settings_of(files, recipe, "bf16") != predict.mask_settings_of(files, recipe) \
+        == mask_settings(tmp_path / "onnx.png")
 
 
 def test_a_photograph_without_permission_is_not_called_damaged(tmp_path, monkeypatch):

@@ -1,0 +1,51 @@
+"""tools/export.py: an ONNX file that explains itself, and whose scores are Caffe's."""
+import json
+
+import export
+import numpy as np
+import onnxruntime
+import pytest
+from tiny_net import make_net
+
+import ccnn.export
+from ccnn.errors import UserError
+from ccnn.model import read_model, write_model
+from ccnn.net import forward
+
+CLASSES = ("background", "Kätzchen", "dog")
+
+
+@pytest.fixture
+def model(tmp_path):
+    write_model(tmp_path / "pets.ccnn", *make_net(tmp_path, labels=3), CLASSES, size=65)
+    return tmp_path / "pets.ccnn"
+
+
+def test_a_program_that_follows_the_contract_gets_the_scores(model, tmp_path, capsys):
+    """The code is that of --help."""
+    export.main([str(model), str(tmp_path / "pets.onnx")])
+    assert "pets.onnx: 0.0 MB, 2 classes, photographs of 65 pixels; its scores are Caffe's" in capsys.readouterr().out
+    rgb = np.random.default_rng(0).integers(0, 256, (41, 65, 3), dtype=np.uint8)
+    session = onnxruntime.InferenceSession(str(tmp_path / "pets.onnx"), providers=["CPUExecutionProvider"])
+    about = {k: json.loads(v) for k, v in session.get_modelmeta().custom_metadata_map.items()}
+    data = np.float32(rgb[..., ::-1]) - about["mean"]
+    scores, = session.run(None, {"data": np.float32(data.transpose(2, 0, 1)[None])})
+    assert np.allclose(scores[0], forward(read_model(model).load(), rgb), atol=1e-3)
+    assert (about["classes"], about["size"], about["stride"], about["offset"]) == (list(CLASSES), 65, 8, 0)
+    assert about["model"] == {"model": read_model(model).fingerprint}
+    assert session.get_modelmeta().description == ccnn.export.CONTRACT
+    assert [value.name for value in (*session.get_inputs(), *session.get_outputs())] == ["data", "fc8"]
+    batch, = session.run(None, {"data": np.zeros((3, 3, 17, 9), np.float32)})
+    assert batch.shape == (3, 3, 3, 2)
+
+
+def test_nothing_is_written_where_something_is_wrong(model, tmp_path, monkeypatch):
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(UserError, match="pets.onx: need a name that ends in .onnx"):
+        export.main([str(model), str(tmp_path / "pets.onx")])
+    with pytest.raises(UserError, match="README.md: is not a whole .ccnn file"):
+        export.main(["README.md", str(tmp_path / "pets.onnx")])
+    monkeypatch.setattr(ccnn.export, "to_blob", lambda rgb: np.zeros((3, *rgb.shape[:2]), np.float32))
+    with pytest.raises(UserError, match="pets.onnx: not written: the exported net's scores differ from Caffe's by"):
+        export.main([str(model), str(tmp_path / "pets.onnx")])
+    assert sorted(tmp_path.iterdir()) == before
