@@ -11,7 +11,7 @@ SOURCES := $(shell find cython -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
 export CAFFE_PYTHON CAFFE
 
-.PHONY: all test lint test-package test-torch bf16 mpi test-mpi demo bench clean help FORCE
+.PHONY: all test lint test-package test-torch bf16 mpi test-mpi cluster test-cluster demo bench clean help FORCE
 
 all: $(DUAL)  ## Caffe in .caffe/ and the compiled solver; what you get without a target
 	@echo "make: everything is up to date; type: source .caffe/activate"
@@ -70,6 +70,11 @@ mpi: $(DUAL) .caffe/packages/mpi.txt .caffe/mpi/complete  ## mpi4py and MPICH: .
 
 test-mpi: mpi  ## the same, and the tests of training on many processes
 	OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest -q tests/test_parallel.py
+
+cluster: $(DUAL) .caffe/packages/cluster.txt  ## Dask, for --cluster (docs/scale.md)
+
+test-cluster: cluster  ## the tests of --cluster, with workers that are killed
+	OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest -q tests/test_cluster.py
 
 demo: $(DUAL)  ## train and compare on drawn images: output/demo/index.html
 	$(PYTHON) demo/demo.py

@@ -47,6 +47,13 @@ def add_engine_options(add: Callable) -> None:
     add("--gpu", type=int, metavar="N", help="run the net on this GPU, with a Caffe that has one (default: on the CPU)")
 
 
+def add_cluster_option(add: Callable) -> None:
+    """--cluster, which ccnn.cluster.connected(args.cluster, args.jobs) takes."""
+    add("--cluster", metavar="WHERE", help="spread the work over a Dask cluster: local (--jobs processes of this "
+        "machine, started again when they end), tcp://HOST:PORT, tls://HOST:PORT, or a scheduler's file; needs "
+        "`make cluster` (docs/scale.md)")
+
+
 def model_options(args: argparse.Namespace) -> dict:
     return {name: getattr(args, name) for name in ("model", "net", "weights", "classes", "size")}
 

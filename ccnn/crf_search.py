@@ -25,7 +25,7 @@ from ccnn.photographs import pair_with_photographs
 from ccnn.probabilities import refine
 from ccnn.progress import Progress
 from ccnn.scores import confusion, scored
-from ccnn.workers import in_processes
+from ccnn.workers import Jobs, in_processes
 
 COARSE = {"bilateral_weight": (5, 7, 10), "bilateral_xy": (50, 70, 100), "bilateral_rgb": (3, 6, 10)}
 
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 class Search:
     """What was tried so far, in memory and in the preset file."""
 
-    def __init__(self, path: Path, images: Sequence[tuple[Path, Path, Path]], labels: int, jobs: int) -> None:
+    def __init__(self, path: Path, images: Sequence[tuple[Path, Path, Path]], labels: int, jobs: Jobs) -> None:
         self.path, self.images, self.labels, self.jobs = path, images, labels, jobs
         self.miou: dict[Optional[Preset], float] = {}       # None is no CRF
         self.inputs = digest(*itertools.chain.from_iterable(images))
@@ -86,7 +86,7 @@ class Search:
         total = {preset: np.zeros((self.labels, self.labels), int) for preset in todo}
         left = dict.fromkeys(todo, len(self.images))
         with Progress(total=len(todo) * len(self.images), desc=what, unit="image") as bar:
-            for preset, confusions, error in in_processes(score_one, tasks, self.jobs):
+            for preset, confusions, error in in_processes(score_one, tasks, self.jobs, failed=left_out):
                 if error:
                     raise UserError(error)
                 bar.update()
@@ -125,6 +125,11 @@ def neighbours(preset: Preset) -> list[Preset]:
     """The presets at most one step away in every parameter."""
     around = {field: [getattr(preset, field) + k * step for k in (-1, 0, 1)] for field, step in STEPS.items()}
     return combinations({field: [value for value in values if value > 0] for field, values in around.items()})
+
+
+def left_out(why: str, preset: Optional[Preset], source: Path, photograph: Path, *_) -> tuple:
+    """The answer of score_one for an image that ends its worker."""
+    return preset, None, f"{photograph}: {why}"
 
 
 def score_one(preset: Optional[Preset], source: Path, photograph: Path, mask: Path, labels: int) -> tuple:

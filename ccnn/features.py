@@ -28,7 +28,7 @@ from ccnn.progress import Progress
 from ccnn.samples import Samples, own_folder
 from ccnn.text import duration
 from ccnn.trunk import VGG16
-from ccnn.workers import in_processes
+from ccnn.workers import Jobs, in_processes
 
 log = logging.getLogger(__name__)
 
@@ -125,24 +125,33 @@ def is_whole(path: Path, shape: tuple[int, ...]) -> bool:
     return stored.shape == shape and stored.dtype == np.float16
 
 
-def compute(weights: Path, files: dict[str, str], out: Path, size: int, jobs: int, **options: Any
+def compute(weights: Path, files: dict[str, str], out: Path, size: int, jobs: Jobs, **options: Any
             ) -> dict[str, ImageError]:
-    """Write the features of {id: file}, on `jobs` cores; return {id: why} of the images that cannot be read.
+    """Write the features of {id: file}, on `jobs` cores or on a cluster; return {id: why} of the images that cannot be
+    read.
 
     weights : of the trunk
     options : engine and gpu of ccnn.engines.load_forward
     """
     broken = {}
-    jobs = min(jobs, len(files))
+    if isinstance(jobs, int):
+        jobs = min(jobs, len(files))
+    write = FeatureWriter(weights, out, size, **options)
     with Progress(total=len(files), unit="image", desc=f"features at {size} pixels", smoothing=0.02) as bar:
-        for id, error, seconds in in_processes(FeatureWriter(weights, out, size, **options), files.items(), jobs):
+        for id, error, seconds in in_processes(write, files.items(), jobs, failed=no_features):
             if error:
                 broken[id] = error
             elif bar.n == 0:
-                total = duration(seconds * len(files) / jobs)
-                log.info("%.2f s per image, %d at a time: about %s in all", seconds, jobs, total)
+                number = jobs if isinstance(jobs, int) else len(jobs.workers)
+                total = duration(seconds * len(files) / number)
+                log.info("%.2f s per image, %d at a time: about %s in all", seconds, number, total)
             bar.update()
     return broken
+
+
+def no_features(why: str, id: str, file: str) -> tuple[str, ImageError, float]:
+    """The answer for an image that ends its worker."""
+    return id, ImageError(f"{file}: {why}"), 0
 
 
 class FeatureWriter:

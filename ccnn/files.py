@@ -28,7 +28,7 @@ def whole_file(path: PathLike) -> Iterator[Path]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.stem}.{os.getpid()}.part{path.suffix}")
+    part = path.with_name(f".{path.stem}.{os.urandom(4).hex()}.part{path.suffix}")      # unique on all machines
     try:
         yield part
         os.replace(part, path)

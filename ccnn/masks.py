@@ -2,7 +2,7 @@
 import json
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional, Union
 
@@ -87,14 +87,20 @@ class Lost(NamedTuple):
     kept: bool                  # the preset's bound has kept a part of it
 
 
-def print_report(answers: Sequence[Union[str, Sequence[Lost]]], out: Path) -> int:
+def print_report(answers: Iterable[Union[str, Sequence[Lost]]], out: Path) -> int:
     """Print what was made, what was lost to the CRF and, at the end, what was not made; return the exit status.
 
     answers : one per photograph, what was lost in it, or one line on why there is no mask
     """
-    failures = [answer for answer in answers if isinstance(answer, str)]
-    lost = sorted(one for answer in answers if not isinstance(answer, str) for one in answer)
-    print(f"{plural(len(answers) - len(failures), 'mask')} in {out}")
+    failures, lost, made = [], [], 0
+    for answer in answers:
+        if isinstance(answer, str):
+            failures.append(answer)
+        else:
+            lost += answer
+            made += 1
+    lost.sort()
+    print(f"{plural(made, 'mask')} in {out}")
     print_lost("kept a part of what the CRF would have removed", [one for one in lost if one.kept])
     print_lost("the CRF has removed", [one for one in lost if not one.kept])
     for failure in failures:

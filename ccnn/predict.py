@@ -35,7 +35,7 @@ from ccnn.proto import read_net
 from ccnn.trunk import VGG16
 from ccnn.vgg16 import trunk_weights
 from ccnn.weights import stored_layers, why_unfit
-from ccnn.workers import in_processes
+from ccnn.workers import Jobs, in_processes
 
 MODEL = ROOT / "models/head_size.ccnn"
 
@@ -184,17 +184,26 @@ def labels_of(recipe: Recipe, found: np.ndarray) -> np.ndarray:
     return np.array(recipe.labels, np.uint8)[found]
 
 
-def segment_files(work: Sequence[tuple[Path, ...]], files: ModelFiles, recipe: Recipe, jobs: int = 1,
+def segment_files(work: Sequence[tuple[Path, ...]], files: ModelFiles, recipe: Recipe, jobs: Jobs = 1,
                   engine: str = "auto", gpu: Optional[int] = None, precision: str = "float32") -> Iterator[Answer]:
-    """Make (mask, *others) of every (photograph, mask, *others), on `jobs` cores: Segmenter's answers, in any order.
+    """Make (mask, *others) of every (photograph, mask, *others), on `jobs` cores or on a cluster: Segmenter's answers,
+    in any order.
 
-    Each of `jobs` processes has a net of its own and one thread. A few photographs share the cores that are left over.
+    Each process has a net of its own and one thread. A few photographs share the cores that are left over.
     """
     if not work:
         return
-    processes = min(jobs, len(work))
-    segmenter = Segmenter(files, recipe, engine=engine, gpu=gpu, precision=precision, threads=jobs // processes)
-    yield from in_processes(segmenter, work, processes)
+    threads = 1
+    if isinstance(jobs, int):
+        processes = min(jobs, len(work))
+        jobs, threads = processes, jobs // processes
+    segmenter = Segmenter(files, recipe, engine=engine, gpu=gpu, precision=precision, threads=threads)
+    yield from in_processes(segmenter, work, jobs, failed=no_mask)
+
+
+def no_mask(why: str, source: Path, *outputs: Path) -> str:
+    """The answer for a photograph that ends its worker."""
+    return f"{source}: {why}"
 
 
 class Segmenter:

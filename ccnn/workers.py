@@ -10,11 +10,14 @@ from collections.abc import Iterable, Iterator
 from concurrent import futures
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
-from typing import Callable, TypeVar
+from typing import Callable, NoReturn, TypeVar, Union
 
+from ccnn.cluster import Cluster
 from ccnn.errors import UserError
 
 Result = TypeVar("Result")
+
+Jobs = Union[int, Cluster]      # a number of processes, or the workers of a cluster
 
 LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1
@@ -24,19 +27,29 @@ THREADS = "OPENBLAS_NUM_THREADS"
 log = logging.getLogger(__name__)
 
 
-def in_processes(function: Callable[..., Result], tasks: Iterable[tuple], jobs: int,
-                 method: str = "spawn") -> Iterator[Result]:
+def left_out(why: str, *task) -> NoReturn:
+    raise UserError(f"{task[0]}: {why}")
+
+
+def in_processes(function: Callable[..., Result], tasks: Iterable[tuple], jobs: Jobs,
+                 method: str = "spawn", failed: Callable[..., Result] = left_out) -> Iterator[Result]:
     """Yield function(*task) for every task, in any order, from `jobs` processes; in this one if jobs is 1.
 
     tasks   may be a generator that computes. It runs in this process while the workers do, and is asked for at
             most two tasks per worker in advance, which bounds the memory.
+    jobs    their number, or a cluster (ccnn.cluster.connected), which may be of many machines.
     method  "spawn": the workers hold neither Caffe nor its threads. Each gets the function once, so that it may keep
             what it loads, and has one thread for linear algebra: as many jobs as cores do not disturb each other.
             "fork": they share what this process has loaded, and the function need not be one that pickles.
+            A cluster's workers are as those of "spawn".
+    failed  failed(why, *task) is the answer for a task that ends every worker of a cluster that tries it.
 
     Where the system ends a worker, most likely for lack of memory, the work goes on with one worker less: tasks that
     were not finished are done again. So a task must not mind to be done twice.
     """
+    if isinstance(jobs, Cluster):
+        yield from jobs.run(function, tasks, failed)
+        return
     if jobs == 1:
         yield from itertools.starmap(function, tasks)
         return

@@ -44,6 +44,9 @@ class Run(NamedTuple):
     seed: int
     settings: Settings
 
+    def __str__(self):
+        return f"{self.name} {self.seed}"
+
     @property
     def experiment(self):
         return EXPERIMENTS[self.name]
@@ -71,7 +74,7 @@ def execute(run):
     with whole_file(run.result) as part:
         part.write_text(json.dumps(result))
     figures = ", ".join(f"{miou(iou):.1f} {kind}".strip() for kind, iou in result["iou"].items())
-    return (f"{run.name} {run.seed}: mIoU {figures}; {result['seconds']} s to train, "
+    return (f"{run}: mIoU {figures}; {result['seconds']} s to train, "
             f"{time.monotonic() - began:.0f} in all")
 
 

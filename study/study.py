@@ -25,6 +25,7 @@ import runs
 from experiments import EXPERIMENTS
 
 from ccnn import command
+from ccnn.cluster import connected
 from ccnn.crf import PRESETS, load_preset
 from ccnn.errors import UserError
 from ccnn.files import whole_file
@@ -61,6 +62,7 @@ def parse_args(argv):
     add("--folder", type=Path, metavar="DIR",
         help=f"for nets, snapshots, logs and scores (default: {HELD_OUT.parent}, or {HELD_OUT})")
     add("--jobs", type=command.count, default=os.cpu_count(), metavar="N", help="runs at a time (default: all cores)")
+    command.add_cluster_option(add)
     add("--report", action="store_true", help="no runs, only the tables")
     add("--out", type=Path, metavar="DIR", help="also write study.json and study.png here")
     args = parser.parse_args(argv)
@@ -81,8 +83,8 @@ def make_runs(args):
               if seed <= (args.seeds or EXPERIMENTS[name].seeds)]
     tasks = [(run,) for run in wanted if runs.missing(run)]
     os.environ["OPENBLAS_NUM_THREADS"] = "1"            # each run on one core; read when Caffe is loaded
-    with Progress(total=len(tasks), unit="run") as bar:
-        for line in in_processes(runs.execute, tasks, args.jobs):
+    with connected(args.cluster, args.jobs) as jobs, Progress(total=len(tasks), unit="run") as bar:
+        for line in in_processes(runs.execute, tasks, jobs):
             bar.write(line)
             bar.update()
 

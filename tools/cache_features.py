@@ -18,6 +18,7 @@ from pathlib import Path
 import _activate  # noqa: F401
 
 from ccnn import command
+from ccnn.cluster import connected
 from ccnn.errors import UserError
 from ccnn.features import check_index, compute, find_images, plan_features
 from ccnn.net import load_caffe
@@ -41,7 +42,8 @@ def main(argv=None):
         raise UserError(f"{args.out}: {need / 1e9:.2f} GB needed, {free / 1e9:.2f} GB free; use a smaller --size or "
                         "another --out")
     if todo:
-        broken.update(compute(weights, todo, args.out, args.size, args.jobs, engine=args.engine, gpu=args.gpu))
+        with connected(args.cluster, args.jobs) as jobs:
+            broken.update(compute(weights, todo, args.out, args.size, jobs, engine=args.engine, gpu=args.gpu))
     for error in broken.values():
         print(error)
     print(f"{len(files) - len(broken)} of {plural(len(files), 'image')} have features in {args.out}"
@@ -68,6 +70,7 @@ def parse_args(argv):
     parser.add_argument("--jobs", type=command.count, default=os.cpu_count(), metavar="N",
                         help="images computed at the same time, each on one core and with 0.4 GB of memory, or 1 GB "
                              "with --engine caffe (default: all %(default)s cores)")
+    command.add_cluster_option(parser.add_argument)
     command.add_engine_options(parser.add_argument)
     args = parser.parse_args(argv)
     if args.gpu is not None:

@@ -7,6 +7,7 @@
     tools/infer.py --out masks --tags cat,person sofa.jpg       # nothing but these and background is there
     tools/infer.py --out val --crf --only data/VOCdevkit/VOC2012/ImageSets/Segmentation/val.txt \\
         data/VOCdevkit/VOC2012/JPEGImages
+    tools/infer.py --out masks --cluster tcp://head:8786 archive/       # on many machines: docs/scale.md
     tools/infer.py --out masks cat.jpg \\
         --net prototxt/deploy_8s.prototxt --weights snapshots/ccnn_tags_iter_60000.caffemodel
 
@@ -33,6 +34,7 @@ from pathlib import Path
 import _activate  # noqa: F401
 
 from ccnn import command
+from ccnn.cluster import connected
 from ccnn.crf import LONG_SIDE, PRESETS, load_preset
 from ccnn.engines import PRECISIONS
 from ccnn.files import remove_parts
@@ -55,8 +57,9 @@ def main(argv=None):
             for source, name in find_photographs(args.photographs, args.only, args.out)]
     remove_parts(args.out)
     todo = unfinished(work, mask_settings_of(files, recipe, args.precision), args.force)
-    answers = segment_files(todo, files, recipe, args.jobs, args.engine, args.gpu, args.precision)
-    return print_report(list(Progress(answers, total=len(todo), unit="image")), args.out)
+    with connected(args.cluster if todo else None, args.jobs) as jobs:
+        answers = segment_files(todo, files, recipe, jobs, args.engine, args.gpu, args.precision)
+        return print_report(Progress(answers, total=len(todo), unit="image"), args.out)
 
 
 def outputs(args, name):
@@ -87,6 +90,7 @@ def parse_args(argv):
     add("--jobs", type=command.count, metavar="N",
         help="photographs in work at the same time, each on one core (default: as many as there are cores; with --gpu "
              "1, because every job puts a net of its own there)")
+    command.add_cluster_option(add)
     command.add_engine_options(add)
     add("--precision", choices=PRECISIONS, default="float32",
         help="bf16: faster on processors that have it, less exact, never chosen by itself; needs `make bf16` "

@@ -20,6 +20,7 @@ from pathlib import Path
 import _activate  # noqa: F401
 
 from ccnn import command
+from ccnn.cluster import connected
 from ccnn.crf import PRESETS
 from ccnn.crf_search import Search, choose
 from ccnn.labels import VOC_CLASSES, read_classes
@@ -29,8 +30,9 @@ def main(argv=None):
     args = parse_args(argv)
     classes = read_classes(args.classes) if args.classes else VOC_CLASSES
     images = choose(args.probabilities, args.images, args.masks, args.count)
-    search = Search(args.out, images, len(classes), args.jobs)
-    best = search.run()
+    with connected(args.cluster, args.jobs) as jobs:
+        search = Search(args.out, images, len(classes), jobs)
+        best = search.run()
 
     names = {None: "no CRF", **{preset: name for name, preset in PRESETS.items()}}
     names[best] = f"{args.out}, the best found" + (f": {names[best]}" if best in names else "")
@@ -50,6 +52,7 @@ def parse_args(argv):
         help="images to use, chosen evenly (default: %(default)s)")
     add("--classes", metavar="FILE", help="class names, one per line (default: VOC's)")
     add("--jobs", type=command.count, default=os.cpu_count(), metavar="N", help="processes (default: all cores)")
+    command.add_cluster_option(add)
     return parser.parse_args(argv)
 
 
