@@ -27,6 +27,7 @@ from ccnn.checks import check_rules
 from ccnn.errors import UserError
 from ccnn.features import check_index, compute, plan_features
 from ccnn.files import digest, lock, whole_file
+from ccnn.lists import SUFFIX
 from ccnn.model import read_model, write_model
 from ccnn.net import load_net
 from ccnn.nets import SYSTEMS, own_nets
@@ -59,6 +60,12 @@ class Recipe(NamedTuple):
 
 
 RECIPE = Recipe()
+
+
+def bounds_of(recipe: Recipe, system: str) -> dict:
+    """The numbers that the constraints of a system are made with, as JSON holds them: infinity is "inf"."""
+    settings = {**SYSTEMS[system].settings, **SYSTEMS[system].frozen, **recipe.bounds.get(system, {})}
+    return {key: value for key, value in settings.items() if key != "supervision"}
 
 
 class State(NamedTuple):
@@ -217,10 +224,7 @@ class Lesson:
 
     @property
     def bounds(self) -> dict:
-        """The numbers that the constraints are made with, as JSON holds them: infinity is "inf"."""
-        system = SYSTEMS[self.folder.system]
-        settings = {**system.settings, **system.frozen, **self.recipe.bounds.get(self.folder.system, {})}
-        return {key: value for key, value in settings.items() if key != "supervision"}
+        return bounds_of(self.recipe, self.folder.system)
 
     @property
     def numbers(self) -> dict:
@@ -252,12 +256,15 @@ class Lesson:
                 raise next(iter(broken.values()))
 
     def forget_features(self, out: Path) -> None:
-        """Remove the features of photographs that were replaced or are gone since they were computed."""
-        index, now = out / "photographs.json", self.contents
+        """Remove the features of photographs that were replaced or are gone since they were computed. Those of
+        photographs that are there and have no tags stay: the studio computes them beforehand."""
+        index = out / "photographs.json"
         try:
             before = dict(json.loads(index.read_text()))
         except (OSError, ValueError, TypeError):
             before = {}
+        untagged = [SUFFIX.sub("", name) for name in self.folder.untagged]
+        now = {**{id: before[id] for id in untagged if id in before}, **self.contents}
         for id in {*before, *now}:
             if before.get(id) != now.get(id):
                 (out / f"{id}.npy").unlink(missing_ok=True)
