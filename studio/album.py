@@ -22,6 +22,7 @@ from PIL import Image, ImageDraw
 from tag_file import TagFile, save
 
 from ccnn.errors import UserError
+from ccnn.features import upright_shape
 from ccnn.files import digest
 from ccnn.foreign_files import decode
 from ccnn.labels import BACKGROUND, VOC_CLASSES, VOID, indexed, read_classes
@@ -42,6 +43,10 @@ UNDO = 20                   # scribbles of a photograph that can be taken back
 
 class Conflict(Exception):
     """Somebody else has changed it meanwhile."""
+
+
+class NotThere(Exception):
+    """What was asked for does not exist, or not yet."""
 
 
 class Change(NamedTuple):
@@ -105,6 +110,8 @@ class Album:
         self.problem: Optional[str] = None          # why nothing can be changed
         self.rows_alone: list[str] = []             # what is wrong with rows of tags.csv, for tools/learn.py
         self.seen: object = None
+        self.rules_stamp: Optional[tuple] = None        # of constraints.toml
+        self._why: tuple = 0, None                      # (revision, why_not)
 
     # Reading
 
@@ -137,7 +144,8 @@ class Album:
         self.seen = stamps, texts, self.scribble_stamps()
         changed = [photograph for photograph in self.photographs
                    if photograph.state() != before.get(photograph.number)]
-        if changed or classes != self.classes:
+        rules, self.rules_stamp = self.rules_stamp, texts[2]
+        if changed or classes != self.classes or rules != self.rules_stamp:
             self.revision += 1
         for photograph in changed:
             if photograph.scribble_stamp != before.get(photograph.number, [None] * 4)[3]:
@@ -217,7 +225,7 @@ class Album:
 
     def get(self, number: int) -> Photograph:
         if not 0 <= number < len(self.photographs):
-            raise LookupError(f"there is no photograph {number}")
+            raise NotThere(f"there is no photograph {number}")
         return self.photographs[number]
 
     def there(self) -> list:
@@ -245,6 +253,11 @@ class Album:
         return {"photographs": len(there), "decided": len(decided), "undecided": len(there) - len(decided),
                 "none": sum(not photograph.tags for photograph in decided)}
 
+    @property
+    def sizes(self) -> bool:
+        """Whether some photograph has a large tag; then tools/learn.py bounds the sizes in every one."""
+        return any(photograph.large for photograph in self.photographs if not photograph.gone)
+
     def images_with(self) -> dict:
         """{class: number of photographs}"""
         counts = dict.fromkeys(self.classes, 0)
@@ -254,9 +267,14 @@ class Album:
         return counts
 
     def why_not(self) -> Optional[str]:
-        """Why nothing can be learned yet, in one line; None if it can."""
+        """Why nothing can be learned yet, in one line; None if it can. Found out once per revision."""
         if self.problem:
             return self.problem
+        if self._why[0] != self.revision:
+            self._why = self.revision, self.find_why_not()
+        return self._why[1]
+
+    def find_why_not(self) -> Optional[str]:
         if self.rows_alone:
             return f"{TAGS}: {self.rows_alone[0]}{and_more(self.rows_alone)}; mend the names, or remove their rows"
         if len(self.classes) < 2:
@@ -434,7 +452,7 @@ class Album:
             self.name_scribbles()
         if self.scribbles.colours is not None or self.scribble_file(photograph) is None:
             raise UserError(f"{PRIORS}: its scribbles are pictures painted in colours, or lie elsewhere; paint there")
-        width, height = upright_size(self.file(photograph))
+        height, width = upright_shape(str(self.file(photograph)))
         mask = self.read_scribble(photograph)
         if mask is not None and mask.shape != (height, width):
             raise UserError(f"the scribble of {photograph.path} has another size than the photograph; remove it")
@@ -559,16 +577,6 @@ def names_in(mask: Optional[np.ndarray], classes: tuple) -> set:
     if mask is None:
         return set()
     return {classes[label] for label in np.unique(mask) if BACKGROUND < label < len(classes)}
-
-
-def upright_size(path: Path) -> tuple:
-    """(width, height) from the head of the file."""
-    try:
-        with Image.open(path) as image:
-            turned = image.getexif().get(0x0112, 1) >= 5
-            return image.size[::-1] if turned else image.size
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
-        raise UserError(f"{path.name}: is not an image that can be read") from None
 
 
 def draw_stroke(picture: Image.Image, stroke: Stroke) -> None:

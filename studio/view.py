@@ -9,26 +9,28 @@ import io
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
 import numpy as np
+from album import NotThere
 from PIL import Image
 from scipy.special import softmax
 
 import ccnn
 from ccnn.constraints import Constraints
-from ccnn.errors import UserError
-from ccnn.grid import Axis, Scores, label_map, sample
+from ccnn.errors import ImageError, UserError
+from ccnn.features import upright_shape
+from ccnn.grid import Axis, Scores, label_map, mean_scores, sample
 from ccnn.images import fit
 from ccnn.labels import BACKGROUND, VOID
 from ccnn.learn import RECIPE, bounds_of
 from ccnn.nets import SYSTEMS
 from ccnn.pictures import DARK, GREY, LIGHT, colours
 from ccnn.scribbles import known_cells
-from ccnn.supervision import KNOWN_PIXELS, SUPERVISION, with_known_pixels, without_rows
+from ccnn.supervision import KNOWN_PIXELS, MASK_SHARE, SUPERVISION, with_known_pixels, without_rows
 from ccnn.trunk import VGG16
 
-MASK_SHARE = 0.5            # as the loss layer has it by default
+SIDE = 320                  # long side of a mask of p
 
 
 class Head(NamedTuple):
@@ -40,11 +42,17 @@ class Head(NamedTuple):
     bias: np.ndarray            # (L,)
     about: dict                 # for the page: iterations, photographs, date, final
 
-    def scores(self, features: np.ndarray) -> np.ndarray:
-        """L x h x w float32 from channels x h x w."""
-        x = features.reshape(len(features), -1).astype(np.float32)
-        f = self.W @ x + (self.V @ x.mean(axis=1) + self.bias)[:, None]
-        return np.ascontiguousarray(f, np.float32).reshape(len(f), *features.shape[1:])
+    def scores(self, features: dict, shape: tuple) -> Scores:
+        """The mean over the sizes at which a photograph of `shape`, (height, width), was seen.
+
+        features : {size: channels x h x w}
+        """
+        several = []
+        for size, array in features.items():
+            x = array.reshape(len(array), -1).astype(np.float32)
+            f = self.W @ x + (self.V @ x.mean(axis=1) + self.bias)[:, None]
+            several.append(Scores(f.reshape(len(f), *array.shape[1:]), fit(*shape, size), VGG16.stride, VGG16.offset))
+        return mean_scores(several)
 
 
 def read_head(weights: Path, version: str, classes: Sequence[str], about: dict) -> Head:
@@ -61,10 +69,10 @@ def read_head(weights: Path, version: str, classes: Sequence[str], about: dict) 
 
 def read_model_head(path: Path) -> Head:
     """The classifier of photos/model.ccnn. For the pool, too."""
-    from ccnn.model import read_model
+    from ccnn.model import read_model, sizes_of
     model = read_model(path)
-    if model.size != RECIPE.size:
-        raise UserError(f"{path.name}: sees photographs at {model.size} pixels, not at {RECIPE.size}; train again")
+    if sizes_of(model.size) != RECIPE.sizes:
+        raise UserError(f"{path.name}: sees photographs at {model.size} pixels, not at {RECIPE.sizes}; train again")
     training = model.about["training"]
     with model.files() as (_, weights):
         return read_head(weights[-1], model.fingerprint[:12], model.classes, {
@@ -72,54 +80,55 @@ def read_model_head(path: Path) -> Head:
             "date": training.get("date", "")})
 
 
-def features_file(work: Path, id: str) -> Path:
-    return work / "features" / f"{id}.npy"
+def features_file(work: Path, size: int, id: str) -> Path:
+    return work / "features" / str(size) / f"{id}.npy"
 
 
-def read_features(work: Path, id: str) -> np.ndarray:
-    try:
-        features = np.load(features_file(work, id))
-    except (OSError, ValueError, EOFError):
-        raise LookupError("its features are not computed yet") from None
-    if features.ndim != 3 or len(features) != VGG16.channels:
-        raise LookupError("its features are damaged; they will be computed again")
-    return features
+def read_features(work: Path, id: str) -> dict:
+    """{size: channels x h x w} of those that are computed; NotThere if none is."""
+    found = {}
+    for size in RECIPE.sizes:
+        try:
+            array = np.load(features_file(work, size, id))
+        except (OSError, ValueError, EOFError):
+            continue
+        if array.ndim == 3 and len(array) == VGG16.channels:
+            found[size] = array
+    if not found:
+        raise NotThere("its features are not computed yet")
+    return found
 
 
 # Constraints
 
 class Known(NamedTuple):
     """What is known of a photograph."""
+    id: str
     tags: tuple                     # names
     large: tuple
-    scribble: Optional[np.ndarray]  # H x W label ids of the present classes
     sizes: bool                     # some photograph of the folder has a large tag, so that every one is bounded so
-    priors: object                  # ccnn.rules.Priors or None
+    priors: Any                     # ccnn.rules.Priors or None
     classes: tuple                  # the present ones
 
 
-def constraints_of(known: Known, shape: tuple, size: tuple) -> Constraints:
-    """The constraints on a grid of `shape` of a photograph with `size`, (height, width): as the loss layer has them."""
-    system = "size" if known.sizes else "tags"
+def constraints_of(known: Known, scores: Scores, size: tuple) -> Constraints:
+    """The constraints on the grid of the scores of a photograph with `size`, (height, width), as the loss layer has
+    them."""
+    system, grid = "size" if known.sizes else "tags", scores.values.shape[1:]
     present, large = (np.isin(known.classes, names) for names in (known.tags, known.large))
     present[BACKGROUND] = True
     kind = SUPERVISION[SYSTEMS[system].settings["supervision"]]
     numbers = {key: float(value) for key, value in bounds_of(RECIPE, system).items()}
     c = kind.function(*([present, large] if known.sizes else [present]), **numbers)
     if known.priors:
-        c = known.priors.apply(c, shape)
-    if known.scribble is not None:
-        cells = known_cells(known.scribble, *grid_pixels(shape, size))
-        known_pixels = KNOWN_PIXELS.constraints([cells[None]], len(known.classes), shape)
-        c = with_known_pixels(c, known_pixels, MASK_SHARE)
+        c = known.priors.apply(c, grid)
+    scribble = known.priors.scribbles.read(known.id) if known.priors and known.priors.scribbles else None
+    if scribble is not None:
+        pixels = [Axis.of_features(side, length, VGG16, 0, 0, cells, False).cells
+                  for side, length, cells in zip(size, scores.shape, grid)]
+        marks = KNOWN_PIXELS.constraints([known_cells(scribble, *pixels)[None]], len(known.classes), grid)
+        c = with_known_pixels(c, marks, MASK_SHARE)
     return c
-
-
-def grid_pixels(shape: tuple, size: tuple) -> list:
-    """The pixels of the photograph on which the rows and the columns of the grid sit."""
-    reduced = fit(*size, RECIPE.size)
-    return [Axis.of_features(side, length, VGG16, 0, 0, cells, False).cells
-            for side, length, cells in zip(size, reduced, shape)]
 
 
 def changed_bounds(c: Constraints, bounds: dict) -> Constraints:
@@ -148,8 +157,9 @@ def area_rows(c: Constraints) -> list:
     return found
 
 
-def explain(head: Head, f: np.ndarray, c: Constraints, size: tuple, bounds: dict, known: Known) -> dict:
+def explain(head: Head, scores: Scores, size: tuple, known: Known, bounds: dict) -> dict:
     """What the constraints asked and what they got; bounds : see changed_bounds."""
+    c, f = constraints_of(known, scores, size), scores.values
     if bounds:
         c = changed_bounds(c, bounds)
     flat = np.ascontiguousarray(f.reshape(len(f), -1))
@@ -170,8 +180,7 @@ def explain(head: Head, f: np.ndarray, c: Constraints, size: tuple, bounds: dict
         area["lam"] = max(area["lam"], rounded(s.lam[j]))
         if np.isfinite(c.beta[j]):
             area["price"] = float(c.beta[j])
-    p = s.p.reshape(f.shape)
-    labels = label_map(np.log(np.maximum(p, 1e-9)), *on_grid(f, size).cells(*fit(*size, 320)))
+    labels = label_map(np.log(np.maximum(s.p, 1e-9)).reshape(f.shape), *scores.cells(*fit(*size, SIDE)))
     present = np.isin(known.classes, known.tags)
     return {"version": head.version, "status": s.status, "loss": s.loss, "iterations": s.iterations,
             "milliseconds": round(1000 * seconds, 2), "areas": areas,
@@ -212,35 +221,33 @@ def rounded(value: float) -> float:
 class Question(NamedTuple):
     number: int
     id: str
-    size: Optional[tuple]           # (height, width); needed for scribbles alone
+    file: Path
     known: Optional[Known]          # None: nobody has decided
 
 
 def answer_all(head: Head, work: Path, questions: Sequence[Question]) -> list:
     """[{number, areas, doubt}] of the photographs whose features are there."""
     answers = []
-    for question in questions:
+    for number, id, file, known in questions:
         try:
-            f = head.scores(read_features(work, question.id))
-        except LookupError:
+            size = upright_shape(str(file))
+            scores = head.scores(read_features(work, id), size)
+        except (NotThere, ImageError):
             continue
+        f = scores.values
         areas = np.bincount(f.argmax(axis=0).ravel(), minlength=len(f)) / f[0].size
-        told = {"number": question.number, "areas": [rounded(area) for area in areas], "doubt": None}
-        if question.known and question.known.classes == head.classes:
-            told["doubt"] = rounded(doubt(f, constraints_of(question.known, f.shape[1:], question.size)))
+        told = {"number": number, "areas": [rounded(area) for area in areas], "doubt": None}
+        if known and known.classes == head.classes:
+            told["doubt"] = rounded(doubt(f, constraints_of(known, scores, size)))
         answers.append(told)
     return answers
 
 
 # Pictures
 
-def on_grid(f: np.ndarray, size: tuple) -> Scores:
-    return Scores(f, fit(*size, RECIPE.size), VGG16.stride, VGG16.offset)
-
-
-def mask_of(f: np.ndarray, size: tuple, side: int = 0) -> np.ndarray:
+def mask_of(scores: Scores, size: tuple, side: int = 0) -> np.ndarray:
     """The labels of a photograph of `size`, (height, width), with its long side reduced to `side`; 0: as it is."""
-    return label_map(f, *on_grid(f, size).cells(*fit(*size, side)))
+    return label_map(scores.values, *scores.cells(*fit(*size, side)))
 
 
 def shades(head: Head, classes: tuple) -> np.ndarray:
@@ -272,9 +279,9 @@ def outlines(labels: np.ndarray) -> np.ndarray:
     return np.where(edge, np.where(labels == BACKGROUND, 2, 1), 0).astype(np.uint8)
 
 
-def probability_png(f: np.ndarray, size: tuple, label: int, side: int, colour: np.ndarray) -> bytes:
+def probability_png(scores: Scores, size: tuple, label: int, side: int, colour: np.ndarray) -> bytes:
     """The colour of a label, as opaque as the label is likely."""
-    values = sample(f, *on_grid(f, size).cells(*fit(*size, side)))
+    values = sample(scores.values, *scores.cells(*fit(*size, side)))
     alpha = (softmax(values, axis=0)[label] * 255).round().astype(np.uint8)
     return png(Image.fromarray(np.dstack([np.broadcast_to(colour, (*alpha.shape, 3)), alpha]).astype(np.uint8)))
 
