@@ -8,6 +8,7 @@ what they were made.
     broken = compute(net, plan.todo, out, size, jobs)
 """
 import json
+import logging
 import os
 import time
 from collections.abc import Sequence
@@ -26,6 +27,8 @@ from ccnn.samples import Samples, own_folder
 from ccnn.text import duration
 from ccnn.trunk import VGG16
 from ccnn.workers import in_processes
+
+log = logging.getLogger(__name__)
 
 
 def find_images(root: str, splits: Optional[Sequence[str]]) -> dict[str, str]:
@@ -96,16 +99,19 @@ def plan_features(files: dict[str, str], out: Path, size: int) -> Plan:
 
 def features_shape(file: str, size: int) -> tuple[int, int, int]:
     """Shape of the features of an image, from the head of its file."""
+    return VGG16.channels, *map(VGG16.cells, fit(*upright_shape(file), size))
+
+
+def upright_shape(file: str) -> tuple[int, int]:
+    """(height, width) of an image, from the head of its file."""
     try:
         with Image.open(file) as image:
-            height, width = fit(image.height, image.width, size)
-            if image.getexif().get(0x0112, 1) >= 5:     # stored lying on its side
-                height, width = width, height
+            lying = image.getexif().get(0x0112, 1) >= 5
+            return (image.width, image.height) if lying else (image.height, image.width)
     except PermissionError:
         raise ImageError(f"{file}: may not be read; give yourself the permission") from None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
         raise ImageError(f"{file}: is not an image that can be read") from None
-    return VGG16.channels, VGG16.cells(height), VGG16.cells(width)
 
 
 def is_whole(path: Path, shape: tuple[int, ...]) -> bool:
@@ -129,14 +135,14 @@ def compute(net: Any, files: dict[str, str], out: Path, size: int, jobs: int) ->
 
     broken = {}
     jobs = min(jobs, len(files))
-    with Progress(total=len(files), unit="image", smoothing=0.02) as bar:
+    with Progress(total=len(files), unit="image", desc=f"features at {size} pixels", smoothing=0.02) as bar:
         for id, value, seconds in in_processes(features, files.items(), jobs, "fork"):
             if isinstance(value, ImageError):
                 broken[id] = value
             else:
                 if bar.n == 0:
                     total = duration(seconds * len(files) / jobs)
-                    bar.write(f"{seconds:.2f} s per image, {jobs} at a time: about {total} in all")
+                    log.info("%.2f s per image, %d at a time: about %s in all", seconds, jobs, total)
                 save_features(out / f"{id}.npy", value)
             bar.update()
     return broken

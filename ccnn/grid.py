@@ -99,3 +99,17 @@ class Scores(namedtuple("Scores", "values shape stride offset")):
         """Where the rows and the columns of that image, enlarged to height x width, lie on the grid."""
         return [(positions(size, source) - self.offset) / self.stride
                 for size, source in zip((height, width), self.shape)]
+
+    def cells_of(self, other):
+        """Where the cells of `other` lie on this grid; both are of one image, reduced to different sizes."""
+        def on_this(cell, scale):
+            return ((other.offset + other.stride * cell + 0.5) * scale - 0.5 - self.offset) / self.stride
+        return [on_this(np.arange(cells), own / seen)
+                for cells, own, seen in zip(other.values.shape[1:], self.shape, other.shape)]
+
+
+def mean_scores(several):
+    """The mean of the Scores of one image at different sizes, on the finest of their grids."""
+    finest = max(several, key=lambda scores: scores.values.size)
+    values = [sample(scores.values, *scores.cells_of(finest)) for scores in several]
+    return finest._replace(values=np.mean(values, axis=0, dtype=np.float32))

@@ -6,12 +6,16 @@
     stopped = lesson.train()            # real `caffe train`; goes on where an earlier run was stopped
     lesson.write_model()                # photos/model.ccnn
 
+A training has two rounds. The first learns from what is known of the photographs: their tags are constraints. Its net,
+held to the constraints, then labels every cell of the photographs, and the second round learns from these labels.
+
 RECIPE holds every number of the method that differs from ccnn.nets and ccnn.solvers. What is not the user's own lies in
 photos/.ccnn:
 
-    features/           of the trunk, and photographs.json: of which content of each photograph
-    train.prototxt, deploy.prototxt
-    runs/RUN/           snapshots and log of a training; RUN stands for the question and for the weights that it starts
+    features/SIZE/      of the trunk, and photographs.json: of which content of each photograph
+    labels/             masks of the photographs, for the second round
+    first.prototxt, second.prototxt, deploy.prototxt
+    runs/RUN/           snapshots and logs of a training; RUN stands for the question and for the weights that it starts
                         from, so that no snapshot is ever used for another question
     state.json          the question that model.ccnn answers, and the weights in it
 """
@@ -19,46 +23,60 @@ import datetime
 import json
 import logging
 import shutil
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Optional
 
+from ccnn.answers import ask, label_mask
 from ccnn.checks import check_rules
 from ccnn.errors import UserError
 from ccnn.features import check_index, compute, plan_features
 from ccnn.files import digest, lock, whole_file
+from ccnn.lists import SUFFIX
+from ccnn.masks import save_mask
 from ccnn.model import read_model, write_model
 from ccnn.net import load_net
 from ccnn.nets import SYSTEMS, own_nets
 from ccnn.own_folder import OwnFolder, fingerprint, reasons
 from ccnn.paths import ROOT
+from ccnn.progress import Progress
 from ccnn.proto import read_solver
 from ccnn.supervision import SUPERVISION
 from ccnn.text import plural
-from ccnn.training import prepare
+from ccnn.training import Training, prepare
 from ccnn.trunk import VGG16
 from ccnn.vgg16 import trunk_weights
 
 SOLVER = ROOT / "solvers/head_tags.prototxt"
+
+LABELS = "labels"           # folder of the masks that the second round learns from
 
 log = logging.getLogger(__name__)
 
 
 class Recipe(NamedTuple):
     """How one learns from a folder: sixty photographs, or a few thousand."""
-    size: int = 224             # long side of the photographs that the trunk sees, in pixels
-    steps: int = 400            # of 4 photographs each; at least
+    sizes: tuple = (224, 321)   # long sides of the photographs that the trunk sees, in pixels; each sample has one
+    steps: int = 400            # of the first round, of 4 photographs each; at least
+    second: float = 0.5         # share of the steps that the second round takes
     epochs: float = 6           # at least: sets the steps where there are more than 270 photographs
     rate: float = 2e-3          # of Adam; falls to zero at the last step
     mirror: bool = True         # every other sample shows the mirrored features
     cells_only: bool = True     # sixty images are too few to learn what an image's mean says
     bounds: dict = {            # {system: settings of its loss layer in place of those in ccnn.nets}
         "tags": {"bg_upper": 0.6}, "size": {"bg_upper": 0.6}}       # 0.7 leaves objects too small; 0.5 is no better
-    again: float = 0.5          # share of the steps that suffices where training begins with the last weights
+    again: float = 0.5          # share of the steps that the first round takes where it begins with the last weights
     check: float = 0.5          # share of the steps of a training that is there to be tested on photographs held out
 
 
 RECIPE = Recipe()
+
+
+def bounds_of(recipe: Recipe, system: str) -> dict:
+    """The numbers that the constraints of a system are made with, as JSON holds them: infinity is "inf"."""
+    settings = {**SYSTEMS[system].settings, **SYSTEMS[system].frozen, **recipe.bounds.get(system, {})}
+    return {key: value for key, value in settings.items() if key != "supervision"}
 
 
 class State(NamedTuple):
@@ -67,6 +85,7 @@ class State(NamedTuple):
     weights: str                # in it: a file of photos/.ccnn
     model: str                  # its fingerprint
     report: Optional[str]       # what report.html says of it: "plain", "checked" on photographs held out; None: nothing
+    steps: tuple = ()           # of each round
 
 
 class Lesson:
@@ -85,11 +104,12 @@ class Lesson:
         self.notes = check_rules(folder, self.supervision, self.numbers)
         self.trunk = trunk_weights()
         # the net is the same wherever the folder lies
-        train, deploy = self.nets(Path())
+        first, deploy = self.nets(Path())
+        second, _ = self.nets(Path(), labels=True)
         self.contents = folder.contents()
         self.question = {**folder.question(self.contents),
-                         "train": train, "deploy": deploy, "solver": str(self.solver()),
-                         "features": {"size": recipe.size, "weights": digest(self.trunk), "trunk": digest(VGG16.net)},
+                         "train": [first, second], "deploy": deploy, "solver": str(self.solver(self.steps)),
+                         "features": {"sizes": recipe.sizes, "weights": digest(self.trunk), "trunk": digest(VGG16.net)},
                          "settings": {"steps": steps, "seed": seed}}
         self.work.mkdir(exist_ok=True)
         self.lock = lock(self.work / "lock", "process {holder} is learning from this folder; wait for its end, or stop "
@@ -188,14 +208,25 @@ class Lesson:
 
     # The nets
 
-    def nets(self, root: Path, split: Optional[Path] = None, shuffle: bool = True) -> tuple:
-        """(training net, deploy net) as text. Without shuffle, it shows every photograph once, in their order."""
+    def nets(self, root: Path, labels: bool = False, split: Optional[Path] = None, shuffle: bool = True,
+             sizes: Optional[Sequence[int]] = None) -> tuple:
+        """(training net, deploy net) as text.
+
+        labels  : it learns from the labels that the first round gave; else from what is known of the photographs
+        shuffle : if not, it shows every photograph once, in their order
+        sizes   : of the features that it shows; None: all
+        """
         folder = self.folder
         name = {"classes": str(root / "classes.txt"), "priors": str(root / "constraints.toml")}
         mirror = self.recipe.mirror and not (folder.priors and folder.priors.handed)
         data = {**folder.settings, "root": str(root), "classes": name["classes"],
-                "features": str(root / self.work.name / "features"), "seed": self.seed, "mirror": mirror and shuffle,
+                "features": [str(root / self.work.name / f"features/{size}") for size in sizes or self.recipe.sizes],
+                "seed": self.seed, "mirror": mirror and shuffle,
                 **({} if shuffle else {"shuffle": False}), **({"split": str(split)} if split else {})}
+        if labels:
+            data.pop("scribbles", None)         # the labels obey them
+            return own_nets("full", {**data, "masks": f"{self.work.name}/{LABELS}"}, len(folder.classes),
+                            self.recipe.cells_only)
         return own_nets(folder.system, data, len(folder.classes), self.recipe.cells_only,
                         **self.recipe.bounds.get(folder.system, {}),
                         **(name if folder.priors else {}))
@@ -206,21 +237,18 @@ class Lesson:
             part.write_text(self.nets(self.folder.path.resolve(), **options)[0])
         return path
 
-    def solver(self, net: Path = Path(), prefix: Path = Path(), steps: Optional[int] = None):
+    def solver(self, steps: int, net: Path = Path(), prefix: Path = Path()):
         """SolverParameter"""
         solver = read_solver(SOLVER)
         solver.net, solver.snapshot_prefix = str(net), str(prefix)
-        solver.max_iter = steps or self.steps
+        solver.max_iter = max(1, steps)
         solver.base_lr, solver.random_seed = self.recipe.rate, self.seed
         solver.snapshot = max(50, solver.max_iter // 20)
         return solver
 
     @property
     def bounds(self) -> dict:
-        """The numbers that the constraints are made with, as JSON holds them: infinity is "inf"."""
-        system = SYSTEMS[self.folder.system]
-        settings = {**system.settings, **system.frozen, **self.recipe.bounds.get(self.folder.system, {})}
-        return {key: value for key, value in settings.items() if key != "supervision"}
+        return bounds_of(self.recipe, self.folder.system)
 
     @property
     def numbers(self) -> dict:
@@ -234,30 +262,54 @@ class Lesson:
 
     def compute_features(self, jobs: int) -> None:
         """Compute the features that are missing. They belong to the photograph's content, not to its name."""
-        out, files = self.work / "features", {id: known.file for id, known in self.folder.photographs.items()}
-        try:
-            check_index(out, self.recipe.size, self.trunk)
-        except UserError:                       # of another size, or of another trunk
-            shutil.rmtree(out)
-            check_index(out, self.recipe.size, self.trunk)
-        self.forget_features(out)
-        plan = plan_features(files, out, self.recipe.size)
-        free = shutil.disk_usage(out).free
-        if plan.size > free:
-            raise UserError(f"{out}: the features of {plural(len(plan.todo), 'photograph')} need {plan.size / 1e9:.2f} "
-                            f"GB, and {free / 1e9:.2f} GB are free; free some")
-        if plan.todo:
-            broken = {**plan.broken, **compute(load_net(VGG16.net, self.trunk), plan.todo, out, self.recipe.size, jobs)}
+        files, place = {id: known.file for id, known in self.folder.photographs.items()}, self.work / "features"
+        folders = {size: place / str(size) for size in self.recipe.sizes}
+        self.remove_other(place, folders.values())
+        for size, out in folders.items():
+            self.begin_features(out, size)
+        plans = {size: plan_features(files, out, size) for size, out in folders.items()}
+        need, free = sum(plan.size for plan in plans.values()), shutil.disk_usage(self.work).free
+        if need > free:
+            raise UserError(f"{self.work}: the features of {plural(len(files), 'photograph')} need {need / 1e9:.2f} GB "
+                            f"more, and {free / 1e9:.2f} GB are free; free some")
+        net = load_net(VGG16.net, self.trunk) if need else None
+        for size, plan in plans.items():
+            broken = {**plan.broken, **(compute(net, plan.todo, folders[size], size, jobs) if plan.todo else {})}
             if broken:                          # since check_folder has read them
                 raise next(iter(broken.values()))
 
+    def remove_other(self, place: Path, folders: Collection[Path]) -> None:
+        """Remove features that no recipe of this version asks for."""
+        strange = [path for path in place.glob("*") if path not in folders]
+        if strange:
+            log.warning("%s: holds features of an earlier version; computing them anew", place)
+        for path in strange:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+    def begin_features(self, out: Path, size: int) -> None:
+        """Make the folder of the features of one size; what is in it belongs to the photographs, trunk and size of
+        today, or is removed."""
+        try:
+            check_index(out, size, self.trunk)
+        except UserError as error:
+            log.warning("%s; computing them anew", str(error).partition(";")[0])
+            shutil.rmtree(out)
+            check_index(out, size, self.trunk)
+        self.forget_features(out)
+
     def forget_features(self, out: Path) -> None:
-        """Remove the features of photographs that were replaced or are gone since they were computed."""
-        index, now = out / "photographs.json", self.contents
+        """Remove the features of photographs that were replaced or are gone since they were computed. Those of
+        photographs that are there and have no tags stay: the studio computes them beforehand."""
+        index = out / "photographs.json"
         try:
             before = dict(json.loads(index.read_text()))
         except (OSError, ValueError, TypeError):
             before = {}
+        untagged = [SUFFIX.sub("", name) for name in self.folder.untagged]
+        now = {**{id: before[id] for id in untagged if id in before}, **self.contents}
         for id in {*before, *now}:
             if before.get(id) != now.get(id):
                 (out / f"{id}.npy").unlink(missing_ok=True)
@@ -268,39 +320,56 @@ class Lesson:
         """Train, or go on, unless the last weights will do. True if ^C stopped it."""
         if self.trained:
             return False
-        steps = round(self.steps * self.recipe.again) if self.start else self.steps
-        run = fingerprint([self.question, digest(self.start) if self.start else None])
-        net = self.write_net(self.work / "train.prototxt")
-        solver = self.solver(net, self.work / f"runs/{run}/training", max(1, steps))
-        training = prepare(solver, self.start, anew=self.anew)
-        if training.start_at:
-            log.info("going on at step %d of %d", training.start_at, steps)
-        if training.run():
+        run = self.work / f"runs/{fingerprint([self.question, digest(self.start) if self.start else None])}"
+        first = self.round(run / "first", self.steps * (self.recipe.again if self.start else 1), self.start)
+        if first.run():
             return True
-        self.new_weights = training.model
+        self.write_labels(first.model)
+        second = self.round(run / "second", self.steps * self.recipe.second, first.model)
+        if second.run():
+            return True
+        self.new_weights, self.new_steps = second.model, (first.solver.max_iter, second.solver.max_iter)
         return False
+
+    def round(self, prefix: Path, steps: float, weights: Optional[Path]) -> Training:
+        """One of the two trainings, which begins with these weights, or at random."""
+        net = self.write_net(self.work / f"{prefix.name}.prototxt", labels=prefix.name == "second")
+        training = prepare(self.solver(round(steps), net, prefix), weights, anew=self.anew)
+        if training.start_at and not training.finished:
+            log.info("going on at step %d of %d", training.start_at, training.solver.max_iter)
+        return training
+
+    def write_labels(self, weights: Path) -> None:
+        """Masks of all photographs, by the net of the first round and all that is known."""
+        out, ids = self.work / LABELS, list(self.folder.photographs)
+        shutil.rmtree(out, ignore_errors=True)
+        for answer in Progress(ask(self, weights, ids), total=len(ids), unit="image", desc="labels"):
+            save_mask(out / f"{answer.id}.png", label_mask(answer), {}, self.folder.classes)
 
     def write_model(self) -> None:
         """photos/model.ccnn; then the snapshots of this and of earlier trainings are removed."""
         if self.model.exists() and not self.model_is_there:
             log.warning("replacing %s", self.model)
-        weights = self.weights if self.trained else self.new_weights
+        if self.trained:
+            assert self.state
+            weights, steps = self.weights, self.state.steps
+        else:
+            weights, steps = self.new_weights, self.new_steps
         deploy = self.work / "deploy.prototxt"
         deploy.write_text(self.question["deploy"])
-        write_model(self.model, deploy, weights, self.folder.classes, self.recipe.size,
+        write_model(self.model, deploy, weights, self.folder.classes, list(self.recipe.sizes),
                     {"supervision": self.folder.system, "bounds": self.bounds},
                     {"photographs": len(self.folder.photographs), "tags": self.folder.images_with(),
-                     "iterations": int(weights.stem.rpartition("_")[2]), "seed": self.seed,
-                     "date": datetime.date.today().isoformat()})
+                     "iterations": sum(steps), "seed": self.seed, "date": datetime.date.today().isoformat()})
         self.write_state(State(self.question, str(weights.relative_to(self.work)), read_model(self.model).fingerprint,
-                               None))
+                               None, steps))
         self.remove_snapshots(weights)
 
     def remove_snapshots(self, weights: Path) -> None:
-        """Of all trainings, only these weights and the log beside them stay."""
+        """Of all trainings, only these weights and the logs beside them stay."""
         for run in (self.work / "runs").iterdir():
             if run != weights.parent:
                 shutil.rmtree(run)
         for path in weights.parent.iterdir():
-            if path not in (weights, weights.with_name("training.log")):
+            if path != weights and path.suffix != ".log":
                 path.unlink()

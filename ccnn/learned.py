@@ -3,68 +3,36 @@
     photographs = look(lesson)              # every photograph under its mask, worst first in the report
     tallies, sentence = hold_out(lesson)    # trains on some photographs and asks for the tags of the others
     write(lesson, warnings, photographs, tallies, sentence, tools="tools")
-
-The net that is asked is the training net, with its data layer and its loss: a photograph's doubt is its own loss.
 """
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import Optional
 
 import numpy as np
 
 import ccnn
+from ccnn.answers import Answer, ask
 from ccnn.caffelog import read_log
 from ccnn.checks import near_duplicates, read_fingerprints
 from ccnn.constraints import Constraints
 from ccnn.errors import UserError
 from ccnn.files import whole_file
-from ccnn.grid import Scores, label_map
+from ccnn.grid import label_map
 from ccnn.images import fit, read_image
 from ccnn.learn import Lesson
-from ccnn.net import load_caffe
 from ccnn.own_folder import fingerprint
 from ccnn.pictures import thumbnail
 from ccnn.progress import Progress
 from ccnn.report import FOUND, NOTICED, SIDES, Photograph, Report, Tally, next_steps, write_report
 from ccnn.text import plural
 from ccnn.training import prepare, run_all
-from ccnn.trunk import VGG16
 
 FEW = 300               # below so many photographs, each is held out once, in FOLDS parts; else one of PARTS parts
 
 FOLDS, PARTS = 3, 10
 
 LEAST = 2 * FOLDS       # photographs that are needed to hold some out
-
-
-class Answer(NamedTuple):
-    """What a net says of a photograph that it does not know the tags of."""
-    id: str
-    scores: np.ndarray          # L x h x w on the grid of the features
-    loss: float                 # how far it is from what is known
-    constraints: Constraints    # what is known
-
-
-def ask(lesson: Lesson, net: Path, weights: Path, ids: Sequence[str]) -> Iterator[Answer]:
-    """The answers about all photographs of a training net that keeps their order."""
-    caffe = load_caffe()
-    loaded = caffe.Net(str(net), caffe.TEST)
-    loaded.copy_from(str(weights))
-    for id in ids:
-        loaded.forward()
-        f = loaded.blobs["fc8"].data[0].copy()
-        arrays = [loaded.blobs[name].data[0] for name in lesson.supervision.names]
-        c = lesson.supervision.constraints(arrays, len(f), f.shape[1:], **lesson.numbers)
-        if lesson.folder.priors:
-            c = lesson.folder.priors.apply(c, f.shape[1:])
-        yield Answer(id, f, float(loaded.blobs["loss"].data), c)
-
-
-def mask_of(answer: Answer, shape: tuple, size: int, side: int) -> np.ndarray:
-    """The mask of a photograph of this shape that was seen at `size`, with its long side reduced to `side`."""
-    (height, width), seen = fit(shape[0], shape[1], side), fit(shape[0], shape[1], size)
-    return label_map(answer.scores, *Scores(answer.scores, seen, VGG16.stride, VGG16.offset).cells(height, width))
 
 
 def shares(mask: np.ndarray, labels: int) -> np.ndarray:
@@ -86,12 +54,11 @@ def look(lesson: Lesson) -> list:
     """[Photograph] of all photographs, by the model that was trained on them."""
     folder, found = lesson.folder, []
     side = next((side for most, side in SIDES if len(folder.photographs) <= most), SIDES[-1][1])
-    net = lesson.write_net(lesson.work / "look.prototxt", shuffle=False)
-    for answer in Progress(ask(lesson, net, lesson.weights, list(folder.photographs)), total=len(folder.photographs),
+    for answer in Progress(ask(lesson, lesson.weights, list(folder.photographs)), total=len(folder.photographs),
                            unit="image", desc="report"):
         known = folder.photographs[answer.id]
         rgb = read_image(known.file)
-        mask = mask_of(answer, rgb.shape[:2], lesson.recipe.size, side)
+        mask = label_map(answer.scores.values, *answer.scores.cells(*fit(rgb.shape[0], rgb.shape[1], side)))
         found.append(Photograph(
             known.name, thumbnail(rgb, mask, side), tuple(np.flatnonzero(known.present[1:]) + 1),
             shares(mask, len(folder.classes)), area_bounds(answer.constraints), answer.loss))
@@ -124,15 +91,13 @@ def hold_out(lesson: Lesson) -> tuple:
     place, parts, trainings = lesson.work / f"folds/{fingerprint(lesson.question)}", folds(lesson), []
     for k, held in enumerate(parts):
         split = write_list(place / f"{k}.txt", [id for id in ids if id not in set(held)])
-        steps = max(1, round(lesson.steps * lesson.recipe.check))
-        trainings.append(prepare(lesson.solver(lesson.write_net(place / f"{k}.prototxt", split=split),
-                                               place / f"fold{k}", steps)))
+        net = lesson.write_net(place / f"{k}.prototxt", split=split)
+        trainings.append(prepare(lesson.solver(round(lesson.steps * lesson.recipe.check), net, place / f"fold{k}")))
     run_all(trainings, jobs=2)
     tallies = np.zeros((len(lesson.folder.classes) - 1, 3), int)
     for k, (held, training) in enumerate(zip(parts, trainings)):
         split = write_list(place / f"{k}-held.txt", held)
-        net = lesson.write_net(place / f"{k}-held.prototxt", split=split, shuffle=False)
-        for answer in ask(lesson, net, training.model, held):
+        for answer in ask(lesson, training.model, held, split):
             tallies += tally(lesson, answer)
     shutil.rmtree(place.parent)
     how = f"{len(parts[0])} of {len(ids)} photographs were held out of a short training."
@@ -145,7 +110,8 @@ def hold_out(lesson: Lesson) -> tuple:
 def tally(lesson: Lesson, answer: Answer) -> np.ndarray:
     """found, missed, false of each class, on one photograph."""
     present = lesson.folder.photographs[answer.id].present[1:]
-    area = shares(answer.scores.argmax(axis=0), len(answer.scores))[1:]        # on the grid: nobody looks at the mask
+    f = answer.scores.values
+    area = shares(f.argmax(axis=0), len(f))[1:]                                # on the grid: nobody looks at the mask
     return np.stack([present & (area >= FOUND), present & (area < FOUND), ~present & (area >= NOTICED)], axis=1)
 
 
@@ -161,7 +127,7 @@ def write(lesson: Lesson, warnings: list, photographs: list, tallies: Optional[l
           tools: str) -> None:
     """photos/report.html. tools: the folder of the commands, as the user would type it."""
     folder = lesson.folder
-    steps = int(lesson.weights.stem.rpartition("_")[2])
+    assert lesson.state, "train() comes first"
     counts = ", ".join(f"{name} {number}" for name, number in folder.images_with().items())
     write_report(lesson.report, Report(
         title=folder.path.resolve().name, classes=folder.classes, photographs=photographs, losses=losses(lesson),
@@ -169,13 +135,13 @@ def write(lesson: Lesson, warnings: list, photographs: list, tallies: Optional[l
         facts={"photographs": f"{plural(len(photographs), 'photograph')} ({counts})",
                "learned from": {"tags": "tags", "size": "tags and sizes", "boxes": "boxes"}[folder.system],
                "bounds": ", ".join(f"{key} {value}" for key, value in lesson.bounds.items()),
-               "training": f"{steps} steps of 4 photographs, seed {lesson.seed}",
-               "size": f"photographs are seen with a long side of {lesson.recipe.size} pixels",
+               "training": f"{' and '.join(map(str, lesson.state.steps))} steps of 4 photographs, seed {lesson.seed}",
+               "size": f"photographs are seen with long sides of {' and '.join(map(str, lesson.recipe.sizes))} pixels",
                "model": f"{lesson.model.name}, written by ccnn {ccnn.__version__}"}))
 
 
 def losses(lesson: Lesson) -> dict:
     try:
-        return read_log(lesson.weights.with_name("training.log")).loss
+        return read_log(lesson.weights.with_name("first.log")).loss
     except (UserError, OSError):
         return {}

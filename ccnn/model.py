@@ -20,7 +20,7 @@ import tempfile
 import unicodedata
 import zipfile
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Union
 
 from ccnn.errors import UserError
 from ccnn.files import whole_file
@@ -37,12 +37,14 @@ NET, WEIGHTS, ABOUT = MEMBERS = ("deploy.prototxt", "weights.caffemodel", "model
 
 LIMITS = {NET: 1 << 20, WEIGHTS: (1 << 31) - 1, ABOUT: 1 << 20}       # bytes; protobuf reads no more than 2 GB
 
+SIZES = range(32, 2001)     # pixels of a photograph's long side that a net may see
+
 LAYERS = {"Bias", "Concat", "Convolution", "Dropout", "Input", "Pooling", "Power", "ReLU", "Reshape"}
 
 TRUNK = "vgg16"
 
 # what model.json holds, and of which type; the three at the end may hold more
-KEYS = {"format": int, "classes": list, "size": int, "mean": list, "trunk": (dict, type(None)), "ccnn": str,
+KEYS = {"format": int, "classes": list, "size": (int, list), "mean": list, "trunk": (dict, type(None)), "ccnn": str,
         "settings": dict, "training": dict, "scores": dict}
 
 SETTINGS = {"supervision": str, "bounds": dict, "crf": (str, type(None))}       # crf: the preset that suits it
@@ -57,7 +59,7 @@ AGAIN = "copy it again, or train again"
 class Model(NamedTuple):
     path: Path
     classes: tuple              # names of the labels, the background first
-    size: int                   # long side of the images that the net saw in training, in pixels
+    size: Union[int, list]      # long side in pixels of the images that the net saw in training; a list: of each, once
     mean: tuple                 # subtracted from them: blue, green, red
     trunk: Optional[dict]       # {"name", "sha256" of its weights}; None: the file holds all weights
     about: dict                 # settings of the method, what it was trained on, its scores, the version of ccnn
@@ -239,8 +241,7 @@ def check_types(values, types):
 
 
 def check_values(about):
-    if not 32 <= about["size"] <= 2000:
-        raise ValueError(f"size must be 32..2000, got {about['size']}")
+    sizes_of(about["size"])
     if about["mean"] != list(MEAN_BGR):
         raise ValueError(f"mean must be {list(MEAN_BGR)}, got {shortened(about['mean'])}")
     trunk = about["trunk"]
@@ -269,6 +270,14 @@ def check_classes(classes):
     twice = {name for name in plain if plain.count(name) > 1}
     if twice:
         raise ValueError(f"the class {min(twice)!r} is there twice")
+
+
+def sizes_of(size):
+    """(pixels, ...) of a model's `size`, one number or a list of them; ValueError if it is neither."""
+    sizes = tuple(size) if isinstance(size, list) else (size,)
+    if not sizes or not all(type(pixels) is int and pixels in SIZES for pixels in sizes) or len({*sizes}) < len(sizes):
+        raise ValueError(f"size must be {SIZES[0]}..{SIZES[-1]}, or a list of such numbers, got {shortened(size)}")
+    return sizes
 
 
 def not_a_number(text):

@@ -20,11 +20,11 @@ from ccnn.baselines import image_level_prior
 from ccnn.crf import LONG_SIDE, Preset, sharpen
 from ccnn.errors import UserError
 from ccnn.files import digest, whole_file
-from ccnn.grid import Scores, label_map, positions, sample
+from ccnn.grid import Scores, label_map, mean_scores, positions, sample
 from ccnn.images import read_image, shrink
 from ccnn.labels import VOC_CLASSES, read_classes
 from ccnn.masks import Lost, save_mask
-from ccnn.model import read_model
+from ccnn.model import read_model, sizes_of
 from ccnn.net import check_scores, forward, load_caffe, load_net, score_grid
 from ccnn.paths import ROOT
 from ccnn.pictures import overlay
@@ -39,13 +39,11 @@ MODEL = ROOT / "models/head_size.ccnn"
 
 NET = ROOT / "prototxt/head_deploy.prototxt"        # of the models in models/
 
-SIZES = range(32, 2001)     # pixels of a photograph's long side that a net may see
-
 
 class ModelFiles(NamedTuple):
     """What a model is made of."""
     classes: tuple[str, ...]        # names of the labels, the background first
-    size: int                       # long side of the photographs that the net sees
+    size: Union[int, list]          # long side of the photographs that the net sees; a list: each at all of these
     identity: dict                  # what makes it this model, as JSON holds it
     opened: Callable                # a context manager: (deploy prototxt, [weights], the trunk's first)
     crf: str                        # the CRF's preset that suits it
@@ -99,9 +97,8 @@ def read_about(net: Path, weights: Path) -> dict[str, Any]:
         return {}
     try:
         about = json.loads(path.read_text())
-        size, classes = about.get("size", LONG_SIDE), about.get("classes", VOC_CLASSES)
-        if type(size) is not int or size not in SIZES:
-            raise ValueError(f"size must be {SIZES[0]}..{SIZES[-1]}, got {size!r}")
+        sizes_of(about.get("size", LONG_SIDE))
+        classes = about.get("classes", VOC_CLASSES)
         if not all(isinstance(name, str) for name in classes) or not 2 <= len(classes) < 255:
             raise ValueError("classes must be 2 to 254 names, the background first")
     except (ValueError, TypeError, AttributeError) as e:
@@ -113,15 +110,19 @@ class Model(NamedTuple):
     """A loaded net."""
     net: Any                        # caffe.Net
     grid: tuple[int, float]         # stride and offset of its scores, in pixels
-    size: int
+    size: Union[int, list]
 
     def reduce(self, rgb: np.ndarray) -> np.ndarray:
-        """The photograph as the net sees it."""
-        return shrink(rgb, self.size)
+        """The photograph as the net sees it; the largest, if at several sizes."""
+        return shrink(rgb, max(sizes_of(self.size)))
 
     def scores(self, rgb: np.ndarray, name: object = "the photograph") -> Scores:
-        """The scores of a photograph of any size; name: what an error calls it."""
-        image = self.reduce(rgb)
+        """The scores of a photograph of any size, the mean over the sizes that the net sees; name: what an error calls
+        it."""
+        images = {image.shape: image for image in (shrink(rgb, size) for size in sizes_of(self.size))}
+        return mean_scores([self.scores_at(image, name) for image in images.values()])
+
+    def scores_at(self, image: np.ndarray, name: object) -> Scores:
         values = forward(self.net, image)
         if not np.isfinite(values).all():
             raise UserError(f"{name}: the net's scores are not finite; do weights and net belong together?")

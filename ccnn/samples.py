@@ -18,6 +18,7 @@ from ccnn.priors import read_priors
 from ccnn.settings import (
     COUNT,
     FOLDER,
+    FOLDERS,
     FRACTION,
     NAMES,
     NUMBER_OR_LIST,
@@ -146,7 +147,7 @@ class Samples:
         """Sample t: ({top: array}, [what is wrong with each image that was skipped for it])."""
         skipped = []
         for attempt in range(len(self.ids)):
-            chance = np.random.default_rng((self.seed, 1, t)).random(3)
+            chance = np.random.default_rng((self.seed, 1, t)).random(4)
             try:
                 return self.load(self.index(t, attempt), *chance), skipped
             except ImageError as error:
@@ -155,22 +156,28 @@ class Samples:
                 skipped.append(str(error))
         raise UserError(f"every image of {self.data.source} is damaged; the last: {skipped[-1]}")
 
-    def load(self, index, toss, v, u):
-        """Image `index`, mirrored if toss < 1/2, cropped at the fractions v of the way down and u across."""
+    def load(self, index, toss, v, u, s=0):
+        """Image `index`, mirrored if toss < 1/2, cropped at the fractions v of the way down and u across; of its sizes,
+        the one at the fraction s."""
         flip = self.mirror and toss < 0.5
         facts = self.data.read(self.ids[index], self.needs)
-        value, y, x = self.window(self.files[index], flip, (v, u), facts.shapes)
+        file, long_side = self.input_at(index, s)
+        value, y, x = self.window(file, long_side, flip, (v, u), facts.shapes)
         shown = Shown(facts, y, x, flip, self.large)
         return {name: self.blobs[name].make(shown) if name in self.blobs else value for name in self.tops}
 
-    def window(self, file, flip, fractions, shapes):
+    def input_at(self, index, s):
+        """The file of the net's input, and the long side to which it is reduced."""
+        return self.files[index], self.size
+
+    def window(self, file, long_side, flip, fractions, shapes):
         """The net's input and its rows and columns. shapes : {file: (height, width)} of the supervision.
 
         The input is H x W x 3 uint8 RGB. That is a quarter of the blob's bytes, and it goes through a pipe.
         """
         rgb = read_image(file)
         shape = one_shape({file: rgb.shape[:2], **shapes})
-        rgb = shrink(rgb, self.size)[:, ::-1 if flip else 1]
+        rgb = shrink(rgb, long_side)[:, ::-1 if flip else 1]
         y, x = (Axis.of_image(size, length, self.stride, self.crop, fraction)
                 for size, length, fraction in zip(shape, rgb.shape, fractions))
         return np.ascontiguousarray(rgb[y.window, x.window]), y, x
@@ -187,42 +194,45 @@ class FeatureSamples(Samples):
     SETTINGS = {
         **{name: setting for name, setting in Samples.SETTINGS.items() if name not in ("size", "stride")},
         "tops": Samples.SETTINGS["tops"]._replace(default=["features", "tags"]),
-        "features": Setting(optional(TEXT), None, "the folder that tools/cache_features.py wrote; it knows the size"),
+        "features": Setting(optional(FOLDERS), None, "the folder that tools/cache_features.py wrote; it knows its size. "
+                                                     "Or a list of them: each sample shows the features of one"),
     }
     INPUT = "features"
 
     @property
-    def features(self):
-        """The folder of the features."""
-        return self.settings["features"] or ""
+    def folders(self):
+        """The folders of the features, one per size."""
+        features = self.settings["features"] or ""
+        return features if isinstance(features, list) else [features]
 
     def input_size(self):
-        index = os.path.join(self.features, "index.json")
-        try:
-            with open(index) as file:
-                return json.load(file)["size"]
-        except (OSError, ValueError, KeyError, TypeError):
-            raise UserError(f"{index}: is missing or damaged; tools/cache_features.py makes the folder that "
-                            '"features" in param_str names') from None
+        """[size of each folder]"""
+        return [feature_size(folder) for folder in self.folders]
 
     def input_files(self):
-        return [self.input_file(id) for id in self.ids]
+        """Those of the first size; the others are there as well."""
+        files = {folder: [self.input_file(folder, id) for id in self.ids] for folder in self.folders}
+        return files[self.folders[0]]
 
-    def input_file(self, id):
-        path = os.path.join(self.features, f"{id}.npy")
-        if not os.path.isfile(path) or not inside(path, self.features):
+    def input_file(self, folder, id):
+        path = os.path.join(folder, f"{id}.npy")
+        if not os.path.isfile(path) or not inside(path, folder):
             raise UserError(f"{path}: no features of {id!r}; run tools/cache_features.py for {self.data.source}")
         return path
 
-    def window(self, file, flip, fractions, shapes):
+    def input_at(self, index, s):
+        number = int(s * len(self.folders))
+        return os.path.join(self.folders[number], f"{self.ids[index]}.npy"), self.size[number]
+
+    def window(self, file, long_side, flip, fractions, shapes):
         features = self.read_features(file)
         _, *grid = features.shape
         if shapes:
             shape = one_shape(shapes)
-            reduced = fit(shape[0], shape[1], self.size)
+            reduced = fit(shape[0], shape[1], long_side)
             expected = [VGG16.cells(length) for length in reduced]
-            if grid != expected:
-                raise ImageError(f"{file}: has {grid[0]} x {grid[1]} cells; {next(iter(shapes))} at size {self.size} "
+            if any(abs(have - want) > 1 for have, want in zip(grid, expected)):     # a smaller copy has rounded sides
+                raise ImageError(f"{file}: has {grid[0]} x {grid[1]} cells; {next(iter(shapes))} at size {long_side} "
                                  f"and stride {self.stride} has {expected[0]} x {expected[1]}")
         else:       # no supervision of pixels: any image with this grid will do
             shape = reduced = [self.stride * (cells - 1) for cells in grid]
@@ -239,9 +249,20 @@ class FeatureSamples(Samples):
             raise ImageError(f"{file}: is damaged: {error}; run tools/cache_features.py again") from None
         if len(grid) != 2 or channels != VGG16.channels or features.dtype != np.float16:
             raise ImageError(f"{file}: holds {features.dtype} of shape {features.shape}; expected float16 of "
-                             f"{VGG16.channels} channels x rows x columns: remove {self.features} and run "
+                             f"{VGG16.channels} channels x rows x columns: remove {os.path.dirname(file)} and run "
                              "tools/cache_features.py again")
         return features
+
+
+def feature_size(folder):
+    """The long side of the images whose features are in a folder."""
+    index = os.path.join(folder, "index.json")
+    try:
+        with open(index) as file:
+            return json.load(file)["size"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UserError(f"{index}: is missing or damaged; tools/cache_features.py makes the folder that "
+                        '"features" in param_str names') from None
 
 
 RULES, SCRIBBLES = "constraints.toml", "scribbles"         # in a folder of one's own

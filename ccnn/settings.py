@@ -60,6 +60,7 @@ POSITIVE = Kind("a positive number", lambda value: _is_number(value) and 0 < val
 NUMBER = Kind('a number or "inf"', lambda value: _is_number(value) or value == "inf")     # JSON has no infinity
 NAMES = Kind("a list of names, each once", lambda value: isinstance(value, list) and bool(value)
              and all(map(_is_text, value)) and len(set(value)) == len(value))
+FOLDERS = Kind("the path of a folder, or a list of such paths", lambda value: _is_text(value) or NAMES.check(value))
 NUMBER_OR_LIST = Kind("a number of images or the path of a list", lambda value: _is_whole(value, 0) or _is_text(value))
 
 

@@ -124,6 +124,8 @@ SUPERVISION = {
     "boxes": Supervision([BOXES], box_constraints),
 }
 
+MASK_SHARE = 0.5        # of the pixels: a mask that labels so many is a segmentation; see with_known_pixels
+
 KNOWN_PIXELS = Supervision([LABELS], mask_constraints)        # an addition to any kind; see with_known_pixels
 
 

@@ -20,7 +20,7 @@ from ccnn.errors import suggest
 from ccnn.labels import VOC_CLASSES, read_classes
 from ccnn.priors import read_priors
 from ccnn.settings import POSITIVE, SWITCH, TEXT, Setting, optional, parse, read_settings
-from ccnn.supervision import KNOWN_PIXELS, LABELS, SUPERVISION, violation, with_known_pixels, without_rows
+from ccnn.supervision import KNOWN_PIXELS, LABELS, MASK_SHARE, SUPERVISION, violation, with_known_pixels, without_rows
 
 
 class ConstrainedLossLayer(LossLayer):
@@ -57,7 +57,7 @@ class ConstrainedLossLayer(LossLayer):
         "hardness": Setting(POSITIVE, 1.0, "p is nearest to softmax(hardness * f)"),
         "method": Setting(TEXT, "newton", "of ccnn.maximize"),
         "tol": Setting(POSITIVE, 1e-6, "of ccnn.maximize"),
-        "mask_share": Setting(POSITIVE, 0.5, "see ccnn.supervision.with_known_pixels"),
+        "mask_share": Setting(POSITIVE, MASK_SHARE, "see ccnn.supervision.with_known_pixels"),
         "priors": Setting(optional(TEXT), None, "the path of a constraints.toml: what is known of the classes; see "
                                                 "ccnn.priors. Its rules are about whole images, so crop none; if they "
                                                 "name left or right, mirror none"),

@@ -35,8 +35,9 @@ from ccnn import command
 from ccnn.crf import LONG_SIDE, PRESETS, load_preset
 from ccnn.files import remove_parts
 from ccnn.masks import print_report, unfinished
+from ccnn.model import SIZES
 from ccnn.photographs import find_photographs
-from ccnn.predict import SIZES, Recipe, find_model, mask_settings_of, segment_files
+from ccnn.predict import Recipe, find_model, mask_settings_of, segment_files
 from ccnn.progress import Progress
 from ccnn.tags import tagged
 
