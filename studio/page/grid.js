@@ -203,7 +203,7 @@ export class Grid extends EventTarget {
     }
 
     key(event) {
-        if (event.altKey || event.metaKey) return
+        if (event.altKey) return
         const page = Math.max(1, Math.floor(this.box.clientHeight / this.rowHeight)) * this.columns
         const move = {ArrowLeft: -1, ArrowRight: 1, ArrowUp: -this.columns, ArrowDown: this.columns, PageUp: -page,
                       PageDown: page, Home: -this.list.length, End: this.list.length}[event.key]
@@ -211,7 +211,7 @@ export class Grid extends EventTarget {
         else if (event.key === " ") this.toggle(this.focus)
         else if (event.key === "Enter" && this.list.length) this.tell("open", this.focusedNumber())
         else if (event.key === "Escape") this.clear()
-        else if (event.key.toLowerCase() === "a" && event.ctrlKey) this.selectAll()
+        else if (event.key.toLowerCase() === "a" && (event.ctrlKey || event.metaKey)) this.selectAll()
         else return
         event.preventDefault()
     }

@@ -29,11 +29,13 @@ export class LearnPanel {
         if (!status) return
         const {features, training, model} = status, running = training.phase !== "idle"
         this.showFeatures(features)
+        const hadFocus = ["train", "check", "stop"].includes(document.activeElement.id)
         byId("train").hidden = byId("check").hidden = running
         byId("stop").hidden = !running
         byId("stop").disabled = training.phase === "stopping"
         byId("train").disabled = byId("check").disabled = !status.can_train
         byId("train").classList.toggle("quiet", !status.stale)
+        if (hadFocus && document.activeElement.hidden) byId(running ? "stop" : "train").focus()
         say(byId("why-not"), running ? "" : status.why_not ?? (model && !status.stale ? texts.nothingNew : ""))
         say(byId("phase"), running ? texts.phase(training) : "")
         const bar = byId("phase-bar")

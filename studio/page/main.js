@@ -308,8 +308,9 @@ const isWriting = target => target.matches?.("input:not([type=range]):not([type=
 
 addEventListener("keydown", event => {
     if (event.defaultPrevented || isWriting(event.target) || byId("keys").open || byId("classes").open) return
-    if (event.altKey || event.metaKey) return
-    if (event.ctrlKey ? command(event) : keyPressed(event)) event.preventDefault()
+    if (event.altKey) return
+    if (event.ctrlKey || event.metaKey ? command(event) : keyPressed(event)) event.preventDefault()
+    else if (event.target === document.body && !viewer.isOpen) grid.key(event)      // nothing has the focus
 })
 
 function command(event) {
@@ -345,7 +346,7 @@ classBar.input.addEventListener("keydown", event => {
 
 try {
     await store.start()
-    store.status && say(byId("folder"), store.folder)
+    say(byId("folder"), store.folder)
     document.title = `${store.folder} – ${texts.title}`
     byId("undo").disabled = byId("redo").disabled = true
     byId("grid").focus()

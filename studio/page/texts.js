@@ -84,7 +84,7 @@ export const texts = {
         "Press Train: the masks appear on the photographs, and you correct the tags that the model disputes.",
     ],
     features: "Photographs read",
-    featuresText: (done, total, seconds) => `${done} of ${photographs(total)} read${left(seconds)}`,
+    featuresText: (done, total, seconds) => `Reading the photographs: ${Math.floor(100 * done / total)} %${left(seconds)}`,
     train: "Train", stop: "Stop",
     check: "Train and check", checkHint: "Hold photographs out as well, to measure how many tags are found; takes longer",
     trainingProgress: "Progress of the training",
