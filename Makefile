@@ -11,7 +11,7 @@ SOURCES := $(shell find cython -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
 export CAFFE_PYTHON CAFFE
 
-.PHONY: all test lint test-package test-torch demo bench clean help FORCE
+.PHONY: all test lint test-package test-torch studio test-studio demo bench clean help FORCE
 
 all: $(DUAL)  ## Caffe in .caffe/ and the compiled solver; what you get without a target
 	@echo "make: everything is up to date; type: source .caffe/activate"
@@ -54,6 +54,12 @@ test-torch: .torch/complete  ## PyTorch and the package in .torch/, an environme
 .caffe/packages/%.txt: requirements/%.txt $(RUNTIME)
 	$(PYTHON) -m pip install -q --no-deps --upgrade --target .caffe/packages -r $<
 	@cp $< $@
+
+studio: $(DUAL) .caffe/packages/studio.txt  ## tag photographs in a browser, and train; PHOTOS=folder
+	$(PYTHON) studio/studio.py $(PHOTOS)
+
+test-studio: $(DUAL) .caffe/packages/studio.txt .caffe/packages/test-studio.txt  ## the studio's tests, with a browser
+	OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest -q tests/test_studio*.py
 
 demo: $(DUAL)  ## train and compare on drawn images: output/demo/index.html
 	$(PYTHON) demo/demo.py

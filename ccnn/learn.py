@@ -85,7 +85,8 @@ class State(NamedTuple):
     weights: str                # in it: a file of photos/.ccnn
     model: str                  # its fingerprint
     report: Optional[str]       # what report.html says of it: "plain", "checked" on photographs held out; None: nothing
-    steps: tuple = ()           # of each round
+    steps: Sequence = ()        # of each round
+    scores: Optional[dict] = None       # on photographs held out, as the model tells them
 
 
 class Lesson:
@@ -109,7 +110,7 @@ class Lesson:
         self.contents = folder.contents()
         self.question = {**folder.question(self.contents),
                          "train": [first, second], "deploy": deploy, "solver": str(self.solver(self.steps)),
-                         "features": {"sizes": recipe.sizes, "weights": digest(self.trunk), "trunk": digest(VGG16.net)},
+                         "features": {"sizes": [*recipe.sizes], "weights": digest(self.trunk), "trunk": digest(VGG16.net)},
                          "settings": {"steps": steps, "seed": seed}}
         self.work.mkdir(exist_ok=True)
         self.lock = lock(self.work / "lock", "process {holder} is learning from this folder; wait for its end, or stop "
@@ -352,18 +353,27 @@ class Lesson:
             log.warning("replacing %s", self.model)
         if self.trained:
             assert self.state
-            weights, steps = self.weights, self.state.steps
-        else:
-            weights, steps = self.new_weights, self.new_steps
+            self.pack(self.weights, self.state.steps, self.state.scores)
+            return
+        self.pack(self.new_weights, self.new_steps)
+        self.write_state(State(self.question, str(self.new_weights.relative_to(self.work)),
+                               read_model(self.model).fingerprint, None, self.new_steps))
+        self.remove_snapshots(self.new_weights)
+
+    def write_scores(self, scores: Optional[dict]) -> None:
+        """Into the model, which else stays as it is."""
+        assert self.state, "write_model() comes first"
+        self.pack(self.weights, self.state.steps, scores)
+        self.write_state(self.state._replace(scores=scores))
+
+    def pack(self, weights: Path, steps: Sequence[int], scores: Optional[dict] = None) -> None:
+        """photos/model.ccnn"""
         deploy = self.work / "deploy.prototxt"
         deploy.write_text(self.question["deploy"])
         write_model(self.model, deploy, weights, self.folder.classes, list(self.recipe.sizes),
                     {"supervision": self.folder.system, "bounds": self.bounds},
                     {"photographs": len(self.folder.photographs), "tags": self.folder.images_with(),
-                     "iterations": sum(steps), "seed": self.seed, "date": datetime.date.today().isoformat()})
-        self.write_state(State(self.question, str(weights.relative_to(self.work)), read_model(self.model).fingerprint,
-                               None, steps))
-        self.remove_snapshots(weights)
+                     "iterations": sum(steps), "seed": self.seed, "date": datetime.date.today().isoformat()}, scores)
 
     def remove_snapshots(self, weights: Path) -> None:
         """Of all trainings, only these weights and the logs beside them stay."""

@@ -1,7 +1,7 @@
 """What a model has learned from a folder: its masks of the photographs, tags on photographs held out, the report.
 
     photographs = look(lesson)              # every photograph under its mask, worst first in the report
-    tallies, sentence = hold_out(lesson)    # trains on some photographs and asks for the tags of the others
+    tallies, sentence = hold_out(lesson, folds(lesson))     # learns from some and asks for the tags of the others
     write(lesson, warnings, photographs, tallies, sentence, tools="tools")
 """
 import shutil
@@ -83,12 +83,15 @@ def folds(lesson: Lesson) -> list:
     return parts if number == FOLDS else parts[:1]
 
 
-def hold_out(lesson: Lesson) -> tuple:
-    """([Tally] of each class but the background, a sentence), from short trainings without the photographs held out."""
+def hold_out(lesson: Lesson, parts: list) -> tuple:
+    """([Tally] of each class but the background, a sentence), from short trainings without the photographs held out.
+
+    parts : folds(lesson)
+    """
     ids = list(lesson.folder.photographs)
     if len(ids) < LEAST:
         return None, f"Nothing was held out: that takes at least {LEAST} photographs."
-    place, parts, trainings = lesson.work / f"folds/{fingerprint(lesson.question)}", folds(lesson), []
+    place, trainings = lesson.work / f"folds/{fingerprint(lesson.question)}", []
     for k, held in enumerate(parts):
         split = write_list(place / f"{k}.txt", [id for id in ids if id not in set(held)])
         net = lesson.write_net(place / f"{k}.prototxt", split=split)
@@ -119,6 +122,13 @@ def write_list(path, ids: Sequence[str]) -> Path:
     with whole_file(path) as part:
         part.write_text("".join(f"{id}.jpg\n" for id in ids))       # one suffix is dropped by who reads it
     return Path(path)
+
+
+def scores(lesson: Lesson, tallies: Optional[list]) -> Optional[dict]:
+    """What the model tells of photographs held out."""
+    if not tallies:
+        return None
+    return {"tags held out": {name: tally._asdict() for name, tally in zip(lesson.folder.classes[1:], tallies)}}
 
 
 # The report

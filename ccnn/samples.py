@@ -194,8 +194,8 @@ class FeatureSamples(Samples):
     SETTINGS = {
         **{name: setting for name, setting in Samples.SETTINGS.items() if name not in ("size", "stride")},
         "tops": Samples.SETTINGS["tops"]._replace(default=["features", "tags"]),
-        "features": Setting(optional(FOLDERS), None, "the folder that tools/cache_features.py wrote; it knows its size. "
-                                                     "Or a list of them: each sample shows the features of one"),
+        "features": Setting(optional(FOLDERS), None, "the folder that tools/cache_features.py wrote; it knows the size."
+                                                     " Or a list of such folders: a sample shows one of them"),
     }
     INPUT = "features"
 

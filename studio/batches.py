@@ -121,7 +121,7 @@ class Batches:
         """A line with the names of the photographs in place of their numbers."""
         for path in sorted(batch.photographs.iterdir()):
             line = line.replace(str(path), batch.names[int(path.stem)])
-        return line.replace(f"{self.workshop.root}/", "")
+        return self.workshop.plain(line)
 
     async def close(self) -> None:
         if self.batch:

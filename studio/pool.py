@@ -24,6 +24,12 @@ def begin(parent: int) -> None:
     os.nice(NICE)
 
 
+def import_work() -> None:
+    """Import what the work will need."""
+    import exports  # noqa: F401
+    import photo_work  # noqa: F401
+
+
 class Pool:
     def __init__(self, jobs: int) -> None:
         self.jobs = jobs
@@ -31,6 +37,11 @@ class Pool:
 
     def new(self) -> ProcessPoolExecutor:
         return ProcessPoolExecutor(self.jobs, get_context("spawn"), begin, (os.getpid(),))
+
+    def warm(self) -> None:
+        """Start the processes now: the first page must not wait for their imports."""
+        for _ in range(self.jobs):
+            self.executor.submit(import_work)
 
     async def run(self, function, *arguments):
         """function(*arguments), computed in one of the processes. Where the system ends that, new ones are started."""

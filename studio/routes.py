@@ -261,8 +261,8 @@ def download(name: str) -> dict:
 async def export_file(request: Request) -> Response:
     name = request.path_params["name"]
     path = workshop_of(request).root / name
-    if not path.is_file():
-        raise NotThere(f"there is no {name} yet")
+    if name not in ("model.ccnn", "tags.csv") or not path.is_file():
+        raise NotThere(f"there is no {shapes.shortened(name)} yet")
     return FileResponse(path, headers=download(name), media_type="application/octet-stream")
 
 
@@ -402,8 +402,9 @@ async def show_error(request: Request, problem: Exception) -> Response:
               HTTPException: getattr(problem, "status_code", 500)}
     found = next((number for kind, number in status.items() if isinstance(problem, kind)), 500)
     text = problem.detail if isinstance(problem, HTTPException) else str(problem)
-    root = workshop_of(request).root
-    return error(found, text.replace(f"{root}/", "").replace(str(root), root.name))
+    if found == 500 and not isinstance(problem, OSError):
+        text = f"the studio failed ({type(problem).__name__}); the terminal tells more"
+    return error(found, workshop_of(request).plain(text))
 
 
 ROUTES = [
@@ -430,6 +431,7 @@ ROUTES = [
     ("POST", "/api/stop", stop),
     ("GET", "/api/export/masks.zip", export_masks),
     ("GET", "/api/export/coco.json", export_coco),
+    ("GET", "/api/export/{name}", export_file),
     ("GET", "/api/report.html", report),
     ("POST", "/api/batches", new_batch),
     ("GET", "/api/batches/{batch:int}", get_batch),
@@ -450,8 +452,7 @@ def application(workshop: Workshop) -> Starlette:
             await workshop.close()
 
     routes = [Route(path, function, methods=[method]) for method, path, function in ROUTES]
-    routes += [Route(f"/api/export/{name}", export_file, methods=["GET"]) for name in ("model.ccnn", "tags.csv")]
-    kinds = (Wrong, NotThere, UserError, OSError, HTTPException)
+    kinds = (Wrong, NotThere, UserError, OSError, HTTPException, Exception)
     app = Starlette(routes=routes, lifespan=life, exception_handlers=dict.fromkeys(kinds, show_error))
     app.state.workshop = workshop
     return app

@@ -25,8 +25,9 @@ import _activate  # noqa: F401
 from ccnn import command
 from ccnn.errors import UserError
 from ccnn.files import lock
-from ccnn.own_folder import WORK
 from ccnn.paths import ROOT
+
+WORK = ".ccnn"      # as ccnn.own_folder has it, whose import takes a second in each process that the studio starts
 
 PORT = 8324
 

@@ -37,6 +37,8 @@ from ccnn.pictures import colours
 
 TICK = 0.4              # seconds between two looks at what the children have done
 
+MOST = 3                # seconds; where a look takes long, they are rarer
+
 IDLE = 8                # seconds without a change after which it trains by itself
 
 AGAIN = 60              # seconds after which features that failed are tried again
@@ -64,6 +66,7 @@ class Workshop:
         self.answered: set = set()                          # (number, revision) that were asked
         self.asking: Optional[asyncio.Task] = None
         self.ask_again = False
+        self.taking: Optional[asyncio.Task] = None
         self.auto = False
         self.changed_at = time.monotonic()
         self.learned = None                                 # what the last training began with
@@ -84,6 +87,8 @@ class Workshop:
             self.auto = json.loads((self.place / "settings.json").read_text()).get("auto") is True
         self.learned = await asyncio.to_thread(self.read_question)
         self.batches.clear()
+        self.pool.warm()
+        await asyncio.to_thread(colours)                    # computed once, in a tenth of a second
         self.tasks = [asyncio.ensure_future(self.forever(step, pause)) for step, pause in (
             (self.notice, 2.0), (self.look, TICK), (self.work_ahead, 1.0), (self.tell, TICK / 2))]
 
@@ -101,7 +106,7 @@ class Workshop:
                 await step()
             except (UserError, OSError) as error:
                 self.hub.send("message", {"text": " ".join(str(error).split())})
-            await asyncio.sleep(max(pause, 10 * (time.monotonic() - begin)))     # never busy with this
+            await asyncio.sleep(max(pause, min(5 * (time.monotonic() - begin), MOST)))      # never busy with this alone
 
     # The folder
 
@@ -256,7 +261,8 @@ class Workshop:
         if self.trainer.running:
             await asyncio.to_thread(self.trainer.look)
             self.tell_points()
-            await self.take_snapshot()
+            if not self.taking or self.taking.done():
+                self.taking = asyncio.ensure_future(self.take_snapshot())
         elif self.auto and time.monotonic() - self.changed_at > IDLE and self.stale and not self.trainer.problem \
                 and not self.album.why_not():
             async with self.starting:
@@ -354,7 +360,10 @@ class Workshop:
     def status(self) -> dict:
         why, head = self.album.why_not(), self.head
         model = head and {"version": head.version, "classes": list(head.classes), **head.about}
-        return {"problem": self.album.problem, "features": self.features(), "training": self.trainer.status(),
+        training = self.trainer.status()
+        training["lines"] = [*map(self.plain, training["lines"])]
+        training["problem"] = training["problem"] and self.plain(training["problem"])
+        return {"problem": self.album.problem, "features": self.features(), "training": training,
                 "auto": self.auto, "stale": self.stale, "can_train": not why and not self.trainer.running,
                 "why_not": why or ("a training is running" if self.trainer.running else None), "model": model,
                 "report": (self.root / "report.html").is_file()}
@@ -365,6 +374,10 @@ class Workshop:
         if text != self.told_status:
             self.told_status = text
             self.hub.send("status", status)
+
+    def plain(self, text: str) -> str:
+        """A line without the place of the folder."""
+        return text.replace(f"{self.root}/", "").replace(str(self.root), self.root.name)
 
     def state(self) -> dict:
         folder = shown(self.root)

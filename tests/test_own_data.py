@@ -16,7 +16,9 @@ from PIL import Image
 from tiny_voc import annotation
 
 from ccnn.images import read_image, read_mask
+from ccnn.learn import RECIPE
 from ccnn.masks import mask_classes
+from ccnn.model import read_model
 from ccnn.pictures import overlay
 from ccnn.tags import read_tags
 from ccnn.trunk import VGG16
@@ -136,7 +138,11 @@ def test_the_commands_of_the_readme_learn_two_classes(blocks, place, photos, tru
     found, tagged = map(int, re.search(r"<th scope=row>.*?cat.*?<td>(\d+)</td><td>(\d+)</td>", page).groups())
     assert found + tagged == 20 and found > 12
 
-    # 4. nothing but this was written into the folder
+    # 4. so does the model
+    tally = read_model(photos / "model.ccnn").about["scores"]["tags held out"]["cat"]
+    assert (tally["found"], tally["missed"]) == (found, tagged)
+
+    # 5. nothing but this was written into the folder
     assert {path.name for path in photos.iterdir() if path.suffix != ".jpg"} == \
         {".ccnn", "classes.txt", "tags.csv", "model.ccnn", "report.html"}
 
@@ -219,7 +225,8 @@ def test_after_each_change_the_masks_carry_the_right_names(photos, place, truth,
         # features are those of the photographs that are there now
         again = {path.name for path, at in state(features).items() if computed.get(path) != at}
         assert again == {"photographs.json", *{"new": ["late.npy"], "replaced": ["0.npy"]}.get(kind, [])}
-        assert (features / "late.npy").exists() == (photos / "late.jpg").exists()
+        for size in RECIPE.sizes:
+            assert (features / f"{size}/late.npy").exists() == (photos / "late.jpg").exists()
 
         # masks of another model do not mix with those of this one
         command = "tools/infer.py --model photos/model.ccnn --out masks --no-overlay new_photos"
@@ -231,7 +238,7 @@ def test_after_each_change_the_masks_carry_the_right_names(photos, place, truth,
         assert miou(truth, found) > GOOD, kind
         swapped = {name: np.array([0, 2, 1], np.uint8)[mask] for name, mask in found.items()}
         assert miou(truth, swapped) < 35                    # the background alone makes 33
-    assert [path.name for path in (photos / ".ccnn/runs").rglob("*.caffemodel")] == ["training_iter_400.caffemodel"]
+    assert [path.name for path in (photos / ".ccnn/runs").rglob("*.caffemodel")] == ["second_iter_200.caffemodel"]
 
 
 def test_what_is_missing_is_made_again_without_training(photos, run):
@@ -253,7 +260,7 @@ def test_what_is_missing_is_made_again_without_training(photos, run):
 def test_a_stopped_training_goes_on_but_not_for_another_question(place, root, photos, run):
     command = ["tools/learn.py", "--no-check", "--steps", "20000", "photos"]
     process = subprocess.Popen(command, cwd=place, env=environment(root, place), stderr=subprocess.PIPE, text=True)
-    while not list((photos / ".ccnn/runs").glob("*/training_iter_1000.solverstate")) and process.poll() is None:
+    while not list((photos / ".ccnn/runs").glob("*/first_iter_1000.solverstate")) and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     error = process.communicate(timeout=120)[1]
@@ -262,7 +269,7 @@ def test_a_stopped_training_goes_on_but_not_for_another_question(place, root, ph
     rewrite("tags.csv", "\n3.jpg,,\n", "\n3.jpg,cat,\n")(photos)         # another question
     done = subprocess.Popen(command, cwd=place, env=environment(root, place), stderr=subprocess.PIPE, text=True)
     while not any(len(list(run.glob("*.log"))) for run in (photos / ".ccnn/runs").iterdir() if run.name not in
-                  [path.parent.name for path in (photos / ".ccnn/runs").glob("*/training_iter_1000.solverstate")]) \
+                  [path.parent.name for path in (photos / ".ccnn/runs").glob("*/first_iter_1000.solverstate")]) \
             and done.poll() is None:
         time.sleep(0.05)
     done.send_signal(signal.SIGINT)
@@ -278,6 +285,39 @@ def test_a_stopped_training_goes_on_but_not_for_another_question(place, root, ph
     again.send_signal(signal.SIGINT)
     again.communicate(timeout=120)
     assert int(re.search(r"going on at step (\d+) of 20000", lines[-1])[1]) >= 1000
+
+
+def test_a_stop_in_the_second_round_changes_nothing(place, root, photos, run):
+    command = ["tools/learn.py", "--no-check", "--steps", "600", "photos"]
+    process = subprocess.Popen(command, cwd=place, env=environment(root, place), stderr=subprocess.PIPE, text=True)
+    while not list((photos / ".ccnn/runs").glob("*/second_iter_100.solverstate")) and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=120) == 130
+    labels = {path: path.read_bytes() for path in (photos / ".ccnn/labels").iterdir()}
+    lines = said(run("tools/learn.py --no-check --steps 600 photos"))
+    going_on, = [line for line in lines if "going on at step" in line]          # the first round is not done again
+    assert 100 <= int(re.search(r"at step (\d+) of 300", going_on)[1]) < 300
+    assert {path: path.read_bytes() for path in (photos / ".ccnn/labels").iterdir()} == labels and len(labels) == 40
+    stopped = read_model(photos / "model.ccnn")
+    assert stopped.about["training"]["iterations"] == 900
+
+    said(run("tools/learn.py --no-check --again --steps 600 photos"))
+    assert read_model(photos / "model.ccnn").fingerprint == stopped.fingerprint
+
+
+def test_features_of_an_earlier_version_are_computed_anew(photos, run):
+    features = photos / ".ccnn/features"
+    before = (features / "224/0.npy").read_bytes()
+    shutil.copy(features / "224/0.npy", features / "0.npy")                     # as it was before there were two sizes
+    (features / "224/index.json").write_text(json.dumps({"size": 200, "weights": "w", "trunk": "t"}))
+    np.save(features / "224/0.npy", np.zeros_like(np.load(features / "224/0.npy")))     # whole, but of another trunk
+    (photos / "report.html").unlink()
+    lines = said(run("tools/learn.py --no-check --steps 600 photos"))
+    assert any("features: holds features of an earlier version; computing them anew" in line for line in lines)
+    assert any("224: holds features of another size (200, now 224); computing them anew" in line for line in lines)
+    assert (features / "224/0.npy").read_bytes() == before
+    assert sorted(path.name for path in features.iterdir()) == ["224", "321"]
 
 
 # What else the section says
@@ -318,7 +358,9 @@ def test_tables_from_windows_without_sizes_and_a_folder_that_moves(place, run):
     for name, text in (("classes.txt", "background\ncat\ndog\n"), ("tags.csv", table(masks, "image,tags"))):
         (folder / name).write_bytes(text.replace("\n", "\r\n").encode("utf-8-sig"))
     Image.new("RGB", (20, 20)).save(folder / "unlisted.jpg")
-    lines = said(run("tools/learn.py --steps 4 windows"))
+    done = run("tools/learn.py --steps 4 windows")
+    assert done.stdout == "windows/model.ccnn\nwindows/report.html\n"
+    lines = said(done)
     assert "4 photographs, cat in 2, dog in 2" in lines[0]
     assert any("Nothing is known of 1 photograph, which is left out: 'unlisted.jpg'" in line for line in lines)
     page = (folder / "report.html").read_text()

@@ -32,7 +32,7 @@ import _activate  # noqa: F401
 from ccnn import command
 from ccnn.checks import check_folder
 from ccnn.learn import RECIPE, Lesson
-from ccnn.learned import hold_out, look, write
+from ccnn.learned import folds, hold_out, look, scores, write
 from ccnn.net import load_caffe
 from ccnn.own_folder import read_folder
 
@@ -46,11 +46,13 @@ def main(argv=None):
     folder = read_folder(args.photos)
     lesson = Lesson(folder, args.steps, args.seed, args.again)
     wanted = "plain" if args.no_check else "checked"
-    trained, reported = lesson.trained and lesson.model_is_there, lesson.is_reported(wanted)
-    warnings = check_folder(folder) if not (trained and reported) else []
+    trained = lesson.trained and lesson.model_is_there
+    done = trained and lesson.is_reported(wanted)
+    parts = [] if done or args.no_check else folds(lesson)
+    warnings = [] if done else check_folder(folder, {id: number for number, part in enumerate(parts) for id in part})
     for sentence in [lesson.beginning, *lesson.notes, *warnings]:
         command.say(sentence)
-    if trained and reported:
+    if done:
         return 0
     lesson.compute_features(args.jobs)
     if not trained:
@@ -64,7 +66,9 @@ def main(argv=None):
     said = [*warnings, *lesson.notes]
     write(lesson, said, photographs, None, UNCHECKED if args.no_check else "Being computed.", tools)
     if not args.no_check:
-        write(lesson, said, photographs, *hold_out(lesson), tools)
+        tallies, sentence = hold_out(lesson, parts)
+        lesson.write_scores(scores(lesson, tallies))
+        write(lesson, said, photographs, tallies, sentence, tools)
     lesson.write_state(lesson.state._replace(report=wanted))
     print(lesson.model)
     print(lesson.report)
