@@ -19,11 +19,11 @@ if not CHROMIUM:
 from studio_process import KINDS, Studio, draw_photographs, launch, repository_copy  # noqa: E402
 
 expect = playwright_api.expect
-expect.set_options(timeout=120_000)             # a machine may be busy
+expect.set_options(timeout=20_000)             # a machine may be busy
 
 HOSTILE = "<img src=x onerror=window.hit=1>"
 
-SHORT = ("--steps", "40")                       # of a training: enough for masks that are not empty
+SHORT = ()
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def open_page(browser):
         context.set_default_timeout(120_000)
         contexts.append(context)
         page = context.new_page()
-        page.on("pageerror", errors.append)
+        page.on("pageerror", lambda error: errors.append(error))
         page.goto(studio.address)
         expect(page.locator("#folder")).to_have_text(studio.folder.name)
         return page
