@@ -110,7 +110,8 @@ class Lesson:
         self.contents = folder.contents()
         self.question = {**folder.question(self.contents),
                          "train": [first, second], "deploy": deploy, "solver": str(self.solver(self.steps)),
-                         "features": {"sizes": [*recipe.sizes], "weights": digest(self.trunk), "trunk": digest(VGG16.net)},
+                         "features": {"sizes": list(recipe.sizes), "weights": digest(self.trunk),
+                                      "trunk": digest(VGG16.net)},
                          "settings": {"steps": steps, "seed": seed}}
         self.work.mkdir(exist_ok=True)
         self.lock = lock(self.work / "lock", "process {holder} is learning from this folder; wait for its end, or stop "
