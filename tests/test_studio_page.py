@@ -112,7 +112,9 @@ def cell(page, name):
 
 
 def tags_file(folder):
-    """{name: tags} of tags.csv."""
+    """{name: tags} of tags.csv, which is not there before the first tag."""
+    if not (folder / "tags.csv").exists():
+        return {}
     with open(folder / "tags.csv", newline="") as file:
         return {row["image"]: row["tags"] for row in csv.DictReader(file)}
 

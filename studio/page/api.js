@@ -22,9 +22,11 @@ class Connection extends EventTarget {
         if (state === "lost") setTimeout(() => this.tryAgain(), 2000)
     }
 
+    /* Only this ends "lost": so there is one attempt every two seconds, whatever else is asked meanwhile. */
     async tryAgain() {
         try {
             await call("GET", "/api/state")
+            this.is("good")
         } catch {
             if (this.state === "lost") setTimeout(() => this.tryAgain(), 2000)
         }
@@ -55,7 +57,7 @@ export async function call(method, path, body) {
         connection.is("lost")
         throw new Unreachable(json.error)
     }
-    connection.is(answer.status === 401 ? "restarted" : "good")
+    if (answer.status === 401) connection.is("restarted")
     if (!answer.ok) throw new Refused(answer.status, json)
     return json
 }

@@ -1,5 +1,5 @@
 /* Changes of tags: shown at once, sent one request after the other, kept until the server has them, undone and redone. */
-import {Refused, call, connected, connection} from "./api.js"
+import {Refused, call, connection} from "./api.js"
 import {sameTags} from "./tags.js"
 import {texts} from "./texts.js"
 
@@ -18,6 +18,7 @@ export class Changes extends EventTarget {
             if (busy) this.overtaken.set(number, photograph)
             return busy
         }
+        connection.addEventListener("change", () => this.send())
         addEventListener("beforeunload", event => {
             if (this.waiting()) event.preventDefault()
         })
@@ -71,7 +72,7 @@ export class Changes extends EventTarget {
     }
 
     async send() {
-        if (this.flying.size || !this.wanted.size || connection.state === "restarted") return
+        if (this.flying.size || !this.wanted.size || connection.state !== "good") return
         this.flying = this.wanted
         this.wanted = new Map()
         const sent = this.flying
@@ -117,7 +118,6 @@ export class Changes extends EventTarget {
     keep(sent) {
         this.wanted = new Map([...sent, ...this.wanted])
         this.flying = new Map()
-        connected().then(() => this.send())
     }
 
     /* The whole request was refused: show what the server has. */
