@@ -1,5 +1,5 @@
 /* What the constraints ask of each class's area, and what they get: bars of q and p, and bounds that can be dragged.
-   Every move of a bound asks the solver again; one request is under way at a time, and the newest bounds are asked next. */
+   Every move of a bound asks the solver again: one request at a time, then one with the newest bounds. */
 import {Refused, call} from "./api.js"
 import {byId, element, nameElement, say} from "./element.js"
 import {texts} from "./texts.js"

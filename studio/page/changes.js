@@ -1,4 +1,4 @@
-/* Changes of tags: shown at once, sent one request after the other, kept until the server has them, undone and redone. */
+/* Changes of tags: shown at once, sent one request after the other, kept until the server has them; undo and redo. */
 import {Refused, call, connection} from "./api.js"
 import {sameTags} from "./tags.js"
 import {texts} from "./texts.js"
@@ -92,21 +92,23 @@ export class Changes extends EventTarget {
     /* The server answered: what it has is shown, but for what we want to change again. */
     land(sent, {photographs, revision, conflicts = [], refused = []}) {
         this.flying = new Map()
-        const lost = photographs.filter(
-            photograph => conflicts.includes(photograph.number) && !sameTags({large: [], ...photograph}, sent.get(photograph.number)))
+        const overruled = new Set(conflicts)
+        const lost = photographs.filter(photograph => overruled.has(photograph.number)
+            && !sameTags({large: [], ...photograph}, sent.get(photograph.number)))
         for (const {number} of [...lost, ...refused]) this.wanted.delete(number)
-        for (const photograph of photographs) {
+        const again = photographs.map(({number}) => this.wanted.get(number)).filter(Boolean)
+        for (const {number} of again) this.wanted.delete(number)
+        const newest = photographs.map(photograph => {
             const later = this.overtaken.get(photograph.number)
-            const newest = later?.revision > photograph.revision ? later : photograph
             this.overtaken.delete(photograph.number)
-            const again = this.wanted.get(photograph.number)
-            this.wanted.delete(photograph.number)
-            this.store.take(newest)
-            if (again) {
-                Object.assign(this.store.photographs.get(again.number), again)
-                this.wanted.set(again.number, again)
-            }
+            return later?.revision > photograph.revision ? later : photograph
+        })
+        this.store.keep(newest)
+        for (const state of again) {
+            Object.assign(this.store.photographs.get(state.number), state)
+            this.wanted.set(state.number, state)
         }
+        this.store.tell("photographs", newest.map(photograph => photograph.number))
         this.store.revision = Math.max(this.store.revision, revision)
         if (lost.length) this.store.tell("message", texts.conflict(lost.map(photograph => photograph.name)))
         for (const {number, error} of refused) {

@@ -14,8 +14,9 @@ export class ClassBar {
         this.keys = element("div", {class: "keys"})
         root.append(this.keys)
         if (name) {
-            this.input = element("input", {type: "text", placeholder: texts.typeClass, "aria-label": texts.typeClass,
-                                           list: "class-names", maxlength: 60, autocomplete: "off", spellcheck: "false"})
+            this.input = element("input", {
+                type: "text", placeholder: texts.typeClass, "aria-label": texts.typeClass, list: "class-names",
+                maxlength: 60, autocomplete: "off", spellcheck: "false"})
             this.names = element("datalist", {id: "class-names"})
             const form = element("form", {class: "row", onsubmit: event => {
                 event.preventDefault()
@@ -33,7 +34,8 @@ export class ClassBar {
             class: "key", "data-action": action, title: hint, "aria-pressed": "false",
             onclick: event => this.strike(action, event)}, ...content)
         const keys = classes.map(({label, name, colour}) => {
-            const made = key("tag", texts.tagHint(label), swatch(colour, label <= 9 ? `${label}` : ""), nameElement(name),
+            const digit = label <= 9 ? `${label}` : ""
+            const made = key("tag", texts.tagHint(label), swatch(colour, digit), nameElement(name),
                              element("b", {class: "size"}))
             made.dataset.label = label
             return made

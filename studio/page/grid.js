@@ -15,6 +15,7 @@ const DRAG = 6              // pixels: less is a click
 
 export class Grid extends EventTarget {
     list = []
+    places = new Map()          // number: place in the list
     focus = 0
     anchor = 0                  // where a range begins
     selected = new Set()
@@ -46,10 +47,9 @@ export class Grid extends EventTarget {
     setList(list) {
         const number = this.list[this.focus]
         this.list = list
-        const there = new Set(list)
-        this.selected = new Set([...this.selected].filter(n => there.has(n)))
-        const at = list.indexOf(number)
-        this.focus = this.anchor = at >= 0 ? at : Math.max(0, Math.min(this.focus, list.length - 1))
+        this.places = new Map(list.map((number, place) => [number, place]))
+        this.selected = new Set([...this.selected].filter(n => this.places.has(n)))
+        this.focus = this.anchor = this.places.get(number) ?? Math.max(0, Math.min(this.focus, list.length - 1))
         this.resize()
         this.tell("select")
     }
@@ -122,10 +122,9 @@ export class Grid extends EventTarget {
 
     /* Photographs changed (null: all): show them as they are now. */
     refresh(numbers) {
-        const places = new Map(this.list.map((number, place) => [number, place]))
-        for (const number of numbers ?? this.cells.keys()) {
-            const cell = this.cells.get(number)
-            if (cell) this.fill(cell, places.get(number))
+        const changed = numbers && new Set(numbers)
+        for (const [number, cell] of this.cells) {
+            if (!changed || changed.has(number)) this.fill(cell, this.places.get(number))
         }
     }
 
@@ -175,8 +174,8 @@ export class Grid extends EventTarget {
     }
 
     goToNumber(number) {
-        const place = this.list.indexOf(number)
-        if (place >= 0) this.goTo(place)
+        const place = this.places.get(number)
+        if (place !== undefined) this.goTo(place)
     }
 
     selectRange(from, to) {
@@ -234,7 +233,7 @@ export class Grid extends EventTarget {
             return
         }
         if (!cell) return
-        const place = this.list.indexOf(Number(cell.dataset.number))
+        const place = this.places.get(Number(cell.dataset.number))
         if (event.shiftKey) {
             if (!event.ctrlKey) this.selected.clear()
             this.selectRange(this.anchor, place)

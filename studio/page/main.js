@@ -47,6 +47,8 @@ function fillTexts() {
 
 function message(text) {
     const shown = element("p", {}, text)
+    const seen = viewer.isOpen ? byId("viewer") : document.body         // what lies behind a dialog is not seen
+    seen.append(byId("messages"))
     byId("messages").append(shown)
     while (byId("messages").children.length > 4) byId("messages").firstChild.remove()
     setTimeout(() => shown.remove(), Math.max(4000, 70 * text.length))
@@ -54,7 +56,9 @@ function message(text) {
 
 function showConnection() {
     const {state} = connection
-    say(byId("connection"), state === "good" ? "" : texts[state](changes.waiting()))
+    const text = state === "good" ? "" : texts[state](changes.waiting())
+    if (viewer.isOpen && text && byId("connection").hidden) message(text)       // the banner lies behind
+    say(byId("connection"), text)
 }
 
 store.addEventListener("message", ({detail}) => message(detail))
@@ -76,9 +80,9 @@ function press(action, label) {
     if (changed) announce(texts.tagged(what, changed))
 }
 
-/* For screen readers and for the eye, below the grid. */
+/* For screen readers and for the eye, below the grid or in the photograph opened large. */
 function announce(text) {
-    byId("selected").textContent = text
+    byId(viewer.isOpen ? "viewer-said" : "selected").textContent = text
 }
 
 function undo() {
@@ -209,16 +213,18 @@ byId("order").replaceChildren(...Object.entries(texts.orders).map(([value, text]
 byId("filter").onchange = byId("order").onchange = byId("update").onclick = list
 
 store.addEventListener("photographs", ({detail}) => {
-    const known = new Set(grid.list)
-    const gone = detail?.some(number => store.photographs.get(number).gone)
-    const added = [...store.photographs.values()].length !== photographsSeen
+    const cameOrWent = detail?.some(number => {
+        const isNew = number >= photographsSeen, {gone} = store.photographs.get(number)
+        return isNew || gone && grid.places.has(number)
+    })
     photographsSeen = store.photographs.size
-    if (detail === null || gone || added && detail.some(number => !known.has(number))) list()
+    if (detail === null || cameOrWent) list()
     grid.refresh(detail)
     classBar.show()
     showFiltersSoon()
 })
-let photographsSeen = 0
+let photographsSeen = 0             // photographs have the numbers 0, 1, 2, ...
+
 store.addEventListener("classes", () => {
     classBar.build()
     showFilters()

@@ -109,11 +109,11 @@ export class Scribbles {
         try {
             const {photograph} = await call("POST", `/api/scribbles/${number}`, {revision, strokes})
             this.queue.shift()
-            this.store.take(photograph)
+            this.store.take([photograph])
         } catch (error) {
             if (error instanceof Refused && error.status !== 401) {
                 this.queue.shift()
-                if (error.body.photograph) this.store.take(error.body.photograph)
+                if (error.body.photograph) this.store.take([error.body.photograph])
                 this.store.tell("message", error.status === 409 ? texts.scribbleConflict : error.message)
             } else {
                 await connected()
@@ -128,7 +128,7 @@ export class Scribbles {
         const {scribble: revision} = this.store.photographs.get(number)
         try {
             const {photograph} = await call("POST", `/api/scribbles/${number}/undo`, {revision})
-            this.store.take(photograph)
+            this.store.take([photograph])
         } catch (error) {
             this.store.tell("message", error.message)
         }

@@ -34,7 +34,7 @@ export class Store extends EventTarget {
         const {server, folder, classes, counts, status, commands} = state
         Object.assign(this, {server, folder, classes, counts, status, commands, loss,
                              revision: Math.min(state.revision, list.revision)})
-        for (const photograph of list.photographs) this.take(photograph, false)
+        this.keep(list.photographs)
         this.answers = new Map()
         this.takeAnswers(answers)
         for (const what of ["classes", "status", "answers", "loss"]) this.tell(what)
@@ -51,7 +51,7 @@ export class Store extends EventTarget {
         on("changed", ({revision, photographs, all}) => {
             if (all) return this.refresh().catch(() => {})
             this.revision = Math.max(this.revision, revision)
-            photographs.forEach(photograph => this.take(photograph))
+            this.take(photographs)
         })
         on("classes", news => this.takeClasses(news))
         on("loss", ({run, points}) => {
@@ -84,11 +84,17 @@ export class Store extends EventTarget {
         this.dispatchEvent(new CustomEvent(what, {detail}))
     }
 
-    /* A photograph as the server has it. One that we are about to change is left alone: our change will be answered. */
-    take(photograph, tell = true) {
-        if (this.isBusy(photograph.number, photograph)) return
-        this.photographs.set(photograph.number, {...DEFAULTS, ...photograph})
-        if (tell) this.tell("photographs", [photograph.number])
+    /* Photographs as the server has them. One that we are about to change is left alone: its answer will come. */
+    take(photographs) {
+        this.keep(photographs)
+        this.tell("photographs", photographs.map(photograph => photograph.number))
+    }
+
+    keep(photographs) {
+        for (const photograph of photographs) {
+            if (this.isBusy(photograph.number, photograph)) continue
+            this.photographs.set(photograph.number, {...DEFAULTS, ...photograph})
+        }
     }
 
     takeStatus(status) {

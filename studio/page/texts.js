@@ -84,13 +84,16 @@ export const texts = {
         "Press Train: the masks appear on the photographs, and you correct the tags that the model disputes.",
     ],
     features: "Photographs read",
-    featuresText: (done, total, seconds) => `Reading the photographs: ${Math.floor(100 * done / total)} %${left(seconds)}`,
+    featuresText: (done, total, seconds) =>
+        `Reading the photographs: ${Math.floor(100 * done / total)} %${left(seconds)}`,
     train: "Train", stop: "Stop",
-    check: "Train and check", checkHint: "Hold photographs out as well, to measure how many tags are found; takes longer",
+    check: "Train and check",
+    checkHint: "Hold photographs out as well, to measure how many tags are found; takes longer",
     trainingProgress: "Progress of the training",
     phase: ({phase, iteration, iterations, loss, seconds}) => ({
         features: "Reading photographs first",
-        training: `Step ${iteration} of ${iterations}${loss === null ? "" : `, loss ${loss.toPrecision(2)}`}${left(seconds)}`,
+        training: `Step ${iteration} of ${iterations}` + (loss === null ? "" : `, loss ${loss.toPrecision(2)}`)
+            + left(seconds),
         report: "Writing the report",
         stopping: "Stopping after this step",
     })[phase] ?? phase,
@@ -102,7 +105,8 @@ export const texts = {
         + `${counted(iterations, "step")}.`,
     lines: "What the training said",
     lossAxis: "loss over steps",
-    lossSpoken: (first, last, steps) => `Loss: ${first.toPrecision(2)} at first, ${last.toPrecision(2)} after ${steps} steps`,
+    lossSpoken: (first, last, steps) =>
+        `Loss: ${first.toPrecision(2)} at first, ${last.toPrecision(2)} after ${steps} steps`,
 
     // taking away
     out: "Take away",
@@ -142,14 +146,15 @@ export const texts = {
     probabilityOf: "of",
     opacity: "Opacity",
     areas: "Shares of the photograph",
-    areasText: "Light: what the net says (q). Full: the closest answer that keeps the bounds (p). Drag a bound to see p move.",
+    areasText: "Light: what the net says (q). Full: the closest answer that keeps the bounds (p). Drag a bound to "
+        + "see p move.",
     areasNone: "Tag the photograph and train: then the shares of its classes stand here.",
     areasReset: "Bounds as trained",
     areaNumbers: ({q, p, allowed}) => allowed ? `${percent(q)} → ${percent(p)}` : `${percent(q)} → not tagged`,
     bound: (name, which) => which === "least" ? `${name}: at least` : `${name}: at most`,
     percent,
     solved: ({status, iterations, milliseconds}) => ({
-        optimal: `Solved in ${counted(iterations, "step")}, ${milliseconds < 10 ? milliseconds.toFixed(1) : Math.round(milliseconds)} ms.`,
+        optimal: `Solved in ${counted(iterations, "step")}, ${milliseconds.toFixed(milliseconds < 10 ? 1 : 0)} ms.`,
         infeasible: "Nothing keeps all these bounds at once.",
         stalled: "The solver stopped before it was sure.",
     })[status],

@@ -85,6 +85,7 @@ export class Viewer {
         byId("picture").alt = photograph.name
         byId("sheet").style.backgroundImage = `url("${address.thumbnail(photograph)}")`
         say(byId("viewer-facts"), photograph.problem ?? "")
+        byId("viewer-said").textContent = ""
         this.areas.show(number, null)
         this.scribbles.show(number)
         this.showClasses()
