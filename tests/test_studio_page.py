@@ -3,11 +3,15 @@ import csv
 import json
 import re
 import shutil
+import signal
 import zipfile
 
+import numpy as np
 import pytest
 from browser import CHROMIUM
+from drawn_photographs import photograph
 from PIL import Image
+from studio_server import Studio, copy_of_repository
 from test_pictures import contrast
 
 playwright_api = pytest.importorskip(
@@ -16,10 +20,10 @@ pytest.importorskip("uvicorn", reason="needs the studio's packages: make .caffe/
 if not CHROMIUM:
     pytest.skip("needs chromium", allow_module_level=True)
 
-from studio_process import KINDS, Studio, draw_photographs, launch, repository_copy  # noqa: E402
-
 expect = playwright_api.expect
-expect.set_options(timeout=20_000)             # a machine may be busy
+expect.set_options(timeout=120_000)            # a machine may be busy
+
+KINDS = ((1,), (2,), (1, 2), ())                # labels on the drawn photographs, in turn: cat, dog, both, none
 
 HOSTILE = "<img src=x onerror=window.hit=1>"
 
@@ -29,14 +33,23 @@ SHORT = ()
 @pytest.fixture(scope="module")
 def browser():
     with playwright_api.sync_playwright() as playwright:
-        found = launch(playwright)
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
         yield found
         found.close()
 
 
 @pytest.fixture(scope="module")
 def place(root, tmp_path_factory):
-    return repository_copy(root, tmp_path_factory.mktemp("repository"))
+    return copy_of_repository(root, tmp_path_factory.mktemp("repository"))
+
+
+def draw_photographs(folder, number, seed):
+    """Write 00.jpg, 01.jpg, ...: small, drawn, in turn of KINDS."""
+    folder.mkdir()
+    for k in range(number):
+        image, _ = photograph(np.random.default_rng([seed, k]), KINDS[k % 4])
+        image.save(folder / f"{k:02}.jpg", quality=95)
+    return folder
 
 
 @pytest.fixture
@@ -60,23 +73,27 @@ def open_page(browser):
 
 
 @pytest.fixture(scope="module")
-def studio(place, tmp_path_factory):
+def studio(root, place, tmp_path_factory):
     """Twelve photographs, two classes, no tags; tests may tag as they like."""
     folder = draw_photographs(tmp_path_factory.mktemp("studio") / "photos", 12, 1)
     (folder / "classes.txt").write_text("cat\ndog\n")
-    found = Studio(place, folder)
-    yield found
-    found.stop()
+    with Studio(root, place, folder) as studio:
+        yield studio
 
 
 @pytest.fixture(scope="module")
-def trained(place, browser, tmp_path_factory):
+def trained(root, place, browser, tmp_path_factory):
     """A studio whose twelve photographs were tagged by keyboard on an empty page, and learned from."""
     folder = draw_photographs(tmp_path_factory.mktemp("trained") / "photos", 12, 2)
-    found = Studio(place, folder, *SHORT)
+    with Studio(root, place, folder, *SHORT) as studio:
+        tag_and_train(browser, studio)
+        yield studio
+
+
+def tag_and_train(browser, studio):
     page = browser.new_page()
     page.set_default_timeout(120_000)
-    page.goto(found.address)
+    page.goto(studio.address)
     expect(page.locator("#steps li")).to_have_count(3)          # it teaches
     for name in ("cat", "dog"):
         page.keyboard.press("/")
@@ -91,8 +108,6 @@ def trained(place, browser, tmp_path_factory):
     expect(page.locator("#tally")).to_have_text("12 of 12 photographs tagged")
     train(page)
     page.close()
-    yield found
-    found.stop()
 
 
 def key(page, name):
@@ -288,36 +303,35 @@ def test_another_folder_is_segmented(trained, open_page, tmp_path):
     assert sorted(trained.folder.glob("*.jpg")) == before
 
 
-def test_killed_in_the_middle_of_a_training(trained, place, open_page, tmp_path):
+def test_killed_in_the_middle_of_a_training(root, trained, place, open_page, tmp_path):
     """Tags and model are there afterwards; the page says what to do; the training goes on to its end."""
     folder = tmp_path / "killed"
-    shutil.copytree(trained.folder, folder, ignore=shutil.ignore_patterns("studio.lock"))
-    studio = Studio(place, folder, *SHORT)
+    shutil.copytree(trained.folder, folder, ignore=shutil.ignore_patterns("*.lock"))
+    studio = Studio(root, place, folder, *SHORT)
     try:
         page = open_page(studio)
         expect(page.locator("#model")).to_contain_text("cat, dog")
         model = page.locator("#model").text_content()
         page.keyboard.press("End")                                      # 11.jpg: nothing, now a dog
         page.keyboard.press("2")
+        wait_until(page, lambda: tags_file(folder)["11.jpg"] == "dog")
         page.locator("#train").click()
         expect(page.locator("#phase")).to_contain_text("Step")
-        studio.kill()
-        expect(page.locator("#connection")).to_contain_text("does not answer")
-        page.locator("#grid").focus()
-        page.keyboard.press("Home")
-        page.keyboard.press("2")                                        # not saved, and said so
-        expect(page.locator("#connection")).to_contain_text("1 change waits")
-        studio.start(studio.port)
+    finally:
+        studio.end(signal.SIGKILL)
+    expect(page.locator("#connection")).to_contain_text("does not answer")
+    page.locator("#grid").focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("2")                                            # not saved, and said so
+    expect(page.locator("#connection")).to_contain_text("1 change waits")
+    with Studio(root, place, folder, "--port", studio.host.split(":")[1], *SHORT) as studio:
         expect(page.locator("#connection")).to_contain_text("started again: open the address that it printed. 1 change")
-        page.close(run_before_unload=False)
         page = open_page(studio)
         assert tags_file(folder)["11.jpg"] == "dog" and tags_file(folder)["00.jpg"] == "cat"
         expect(page.locator("#model")).to_have_text(model)
         expect(cell(page, "00.jpg").locator("img.mask")).to_be_visible()
         train(page)
         expect(page.locator("#why-not")).to_have_text("The model knows all tags.")
-    finally:
-        studio.stop()
 
 
 # --- selecting and tagging -------------------------------------------------------------------------------------------
@@ -470,11 +484,10 @@ def test_changes_wait_while_the_server_is_away(studio, open_page):
     wait_until(page, lambda: tags_file(studio.folder) == {"00.jpg": "cat", "01.jpg": "dog", "02.jpg": ""})
 
 
-def test_hostile_names_are_text(place, open_page, tmp_path):
+def test_hostile_names_are_text(root, place, open_page, tmp_path):
     folder = draw_photographs(tmp_path / HOSTILE, 1, 3)
     (folder / "00.jpg").rename(folder / f"{HOSTILE}.jpg")
-    studio = Studio(place, folder)
-    try:
+    with Studio(root, place, folder) as studio:
         page = open_page(studio)
         page.keyboard.press("/")
         page.keyboard.type(HOSTILE)
@@ -488,16 +501,13 @@ def test_hostile_names_are_text(place, open_page, tmp_path):
         page.get_by_role("button", name="Edit classes").click()
         page.wait_for_timeout(500)
         assert page.evaluate("window.hit") is None
-    finally:
-        studio.stop()
 
 
 # --- adding photographs ----------------------------------------------------------------------------------------------
 
-def test_an_empty_folder_teaches_and_takes_photographs(place, open_page, tmp_path):
+def test_an_empty_folder_teaches_and_takes_photographs(root, place, open_page, tmp_path):
     folder = tmp_path / "empty"
-    studio = Studio(place, folder)
-    try:
+    with Studio(root, place, folder) as studio:
         page = open_page(studio)
         expect(page.locator("#welcome li")).to_have_count(3)
         source = draw_photographs(tmp_path / "source", 2, 4)
@@ -513,8 +523,6 @@ def test_an_empty_folder_teaches_and_takes_photographs(place, open_page, tmp_pat
         expect(cell(page, "01.jpg")).to_be_visible()
         assert (folder / "01.jpg").read_bytes() == data
         expect(page.locator("#welcome")).to_be_hidden()
-    finally:
-        studio.stop()
 
 
 # --- phone, screen reader, colours -----------------------------------------------------------------------------------

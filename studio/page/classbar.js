@@ -46,8 +46,8 @@ export class ClassBar {
                                          "aria-pressed": "false", onclick: () => this.shift(!this.large)},
                               square("⇧"), texts.large))
             keys.push(key("none", texts.noneHint, square("0"), texts.none))
+            keys.push(key("undecided", texts.undecidedHint, square("⌫"), texts.undecided))
         }
-        keys.push(key("undecided", texts.undecidedHint, square("⌫"), texts.undecided))
         this.keys.replaceChildren(...keys)
         this.names?.replaceChildren(...classes.map(({name}) => element("option", {value: name})))
         this.show()

@@ -62,7 +62,7 @@ export class LearnPanel {
     showSteps() {
         const {counts, classes, status} = this.store
         const done = [counts.photographs > 0, classes.length > 1 && counts.decided > 0, false]
-        byId("steps").hidden = Boolean(status.model)
+        byId("steps").hidden = Boolean(status.model) || !done[0]        // an empty grid says them itself
         byId("steps").replaceChildren(...texts.steps.map(
             (step, k) => element("li", {class: done[k] ? "done" : ""}, step)))
     }

@@ -102,7 +102,7 @@ function reveal(numbers, text) {
     announce(text(numbers.length))
 }
 
-/* A class was typed: tag with it; make it first if it is new. */
+/* A class was typed: make it if it is new, and tag with it. A new one tags only what was selected on purpose. */
 async function nameClass(name) {
     byId("grid").focus()
     if (!name) return
@@ -112,7 +112,7 @@ async function nameClass(name) {
             const before = store.classes.length
             store.takeClasses(await call("POST", "/api/classes", {add: name}))
             message(texts.classAdded(name, before))
-            return
+            if (!grid.selected.size) return
         }
         press("tag", store.classes.find(same).label)
     } catch (error) {
@@ -192,6 +192,7 @@ function showFilters() {
 
 function showWelcome() {
     const empty = store.present().length === 0
+    byId("tools").hidden = empty
     byId("welcome").hidden = grid.list.length > 0
     byId("grid").classList.toggle("empty", grid.list.length === 0)
     byId("welcome").replaceChildren(...empty

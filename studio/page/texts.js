@@ -52,7 +52,7 @@ export const texts = {
     largeHint: "The next class covers more than a tenth of the photograph (hold Shift with its key)",
     tagHint: label => label <= 9 ? `Key ${label}; with Shift: large` : "With Shift: large",
     typeClass: "Type a class",
-    addClass: "Tag",
+    addClass: "Add or tag",
     editClasses: "Edit classes",
     editClassesHint: "A class that photographs, marks or constraints still use cannot be removed.",
     className: name => `Name of the class ${name}`,
@@ -85,7 +85,7 @@ export const texts = {
     ],
     features: "Photographs read",
     featuresText: (done, total, seconds) =>
-        `Reading the photographs: ${Math.floor(100 * done / total)} %${left(seconds)}`,
+        `Reading photographs: ${Math.floor(100 * done / total)} %${left(seconds)}`,
     train: "Train", stop: "Stop",
     check: "Train and check",
     checkHint: "Hold photographs out as well, to measure how many tags are found; takes longer",
