@@ -19,6 +19,7 @@ import socket
 import sys
 import webbrowser
 from pathlib import Path
+from typing import Optional
 
 import _activate  # noqa: F401
 
@@ -45,7 +46,7 @@ def main(argv=None):
     folder = open_folder(args.photos)
     held = lock(folder / WORK / "studio.lock", "process {holder} has this folder open in a studio; use its page, or "
                 "stop it (kill {holder})")
-    asyncio.run(serve(folder, find_port(args.port), args.no_browser))
+    asyncio.run(serve(folder, find_port(args.port), args.steps, args.no_browser))
     held.close()
 
 
@@ -73,13 +74,13 @@ def find_port(wanted: int) -> socket.socket:
     raise UserError("no port is free on 127.0.0.1; end some programs")
 
 
-async def serve(folder: Path, opened: socket.socket, quiet: bool) -> None:
+async def serve(folder: Path, opened: socket.socket, steps: Optional[int], quiet: bool) -> None:
     import uvicorn
     from gate import Gate
     from routes import application
     from workshop import Workshop
     port, token = opened.getsockname()[1], secrets.token_urlsafe(24)
-    workshop = Workshop(folder)
+    workshop = Workshop(folder, steps)
 
     class Server(uvicorn.Server):
         def handle_exit(self, sig, frame):
@@ -104,6 +105,7 @@ def parse_args(argv):
     add = parser.add_argument
     add("photos", nargs="?", type=Path, default=DEFAULT, help=f"the folder (default: {DEFAULT.relative_to(ROOT)})")
     add("--port", type=command.count, default=PORT, metavar="N", help="if it is taken, another (default: %(default)s)")
+    add("--steps", type=command.count, metavar="N", help="of a training, as tools/learn.py takes them")
     add("--no-browser", action="store_true", help="print the address only")
     return parser.parse_args(argv)
 

@@ -69,9 +69,9 @@ class Round:
 
 
 class Trainer(Child):
-    def __init__(self, root: Path, work: Path) -> None:
+    def __init__(self, root: Path, work: Path, steps: Optional[int]) -> None:
         super().__init__()
-        self.root, self.work = root, work
+        self.root, self.work, self.steps = root, work, steps
         self.kind: Optional[str] = None
         self.stopping = False
         self.photographs = 0
@@ -83,7 +83,8 @@ class Trainer(Child):
     async def begin(self, check: bool, photographs: int) -> None:
         self.kind, self.stopping, self.photographs = "check" if check else "train", False, photographs
         self.begun, self.rounds, self.first, self.snapshot = time.time(), {}, None, None
-        await self.start([sys.executable, str(LEARN), str(self.root), *([] if check else ["--no-check"])])
+        await self.start([sys.executable, str(LEARN), str(self.root), *([] if check else ["--no-check"]),
+                          *(["--steps", str(self.steps)] if self.steps else [])])
 
     def stop(self) -> None:
         self.stopping = True
@@ -115,7 +116,7 @@ class Trainer(Child):
         rounds = list(self.rounds.values())
         done, total = sum(one.iteration for one in rounds), sum(one.steps for one in rounds)
         if [one.prefix.name for one in rounds] == ["first"]:
-            steps = max(RECIPE.steps, round(RECIPE.epochs * self.photographs / 4))
+            steps = self.steps or max(RECIPE.steps, round(RECIPE.epochs * self.photographs / 4))
             total += round(steps * RECIPE.second)
         return done, total
 

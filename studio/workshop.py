@@ -49,13 +49,14 @@ TOLD = 500              # photographs in one event; of more the page asks by its
 
 
 class Workshop:
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, steps: Optional[int] = None) -> None:
+        """steps : of a training; None: as many as tools/learn.py finds right"""
         self.album = Album(root)
         self.root, self.work = self.album.root, self.album.work
         self.place = self.work / "studio"                   # of what is the studio's alone
         self.server = secrets.token_urlsafe(6)
         self.hub, self.pool = Hub(), Pool(2)
-        self.trainer, self.ahead = Trainer(self.root, self.work), Child()
+        self.trainer, self.ahead = Trainer(self.root, self.work, steps), Child()
         self.batches = Batches(self)
         self.changing = asyncio.Lock()                      # one change of the album at a time
         self.starting = asyncio.Lock()                      # one training

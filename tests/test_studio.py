@@ -101,8 +101,8 @@ READS = ["/", "/page/index.html", "/api/state", "/api/photographs", "/api/photog
     ({"Sec-Fetch-Site": "cross-site"}, 403),
     ({"Sec-Fetch-Site": "same-site"}, 403),                     # a page of another port
 ])
-def test_nobody_else_is_answered(studio, headers, status):
-    before = everything(studio.folder)
+def test_nobody_else_is_answered(outside, headers, status):
+    studio, before = outside
     for path in READS:
         answer = studio.ask("GET", path, headers=headers)
         assert answer.status == status, path
@@ -111,7 +111,7 @@ def test_nobody_else_is_answered(studio, headers, status):
     for method, path in (("PUT", "/api/tags"), ("POST", "/api/classes"), ("POST", "/api/train"),
                          ("POST", "/api/photographs?name=a.jpg")):
         assert studio.ask(method, path, {"add": "bird"}, headers=headers).status == status
-    assert everything(studio.folder) == before
+    assert everything(studio.folder.parent) == before
     assert studio.get("/api/state").status == 200
 
 
@@ -124,7 +124,8 @@ def test_a_cookie_alone_changes_nothing_without_an_origin(studio):
     assert studio.ask("GET", "/?token=wrong", Authorization=None, Origin=None).status == 401
 
 
-def test_only_this_machine_is_listened_to(studio):
+def test_only_this_machine_is_listened_to(outside):
+    studio, _ = outside
     port = int(studio.host.split(":")[1])
     addresses = {found[4][0] for found in socket.getaddrinfo(socket.gethostname(), port, socket.AF_INET)}
     for address in addresses - {"127.0.0.1"}:
@@ -137,7 +138,7 @@ def test_only_this_machine_is_listened_to(studio):
 # What it reads and writes
 
 TRAVERSALS = ["../secret.txt", "..%2Fsecret.txt", "%2e%2e%2fsecret.txt", "..%5Csecret.txt", "..%252Fsecret.txt",
-              "%2Fetc%2Fpasswd", "....//secret.txt", "secret.txt%00.html", "tags.csv", "-1", "0x0", "1e3", "٣", "",
+              "%2Fetc%2Fpasswd", "....//secret.txt", "secret.txt%00.html", "tags.csv", "-1", "0x0", "1e3", "%D9%A3", "",
               "99999999999999999999"]
 
 
@@ -148,7 +149,7 @@ TRAVERSALS = ["../secret.txt", "..%2Fsecret.txt", "%2e%2e%2fsecret.txt", "..%5Cs
     "/api/photographs/0/mask.png?style={}", "/api/photographs/0/probability.png?label={}", "/api/scribbles/{}.png",
     "/api/scribbles/0.png?side={}", "/api/export/{}", "/api/export/..%2F{}", "/api/batches/{}", "/api/batches/1/{}",
     "/api/batches/{}/masks.zip", "/api/batches/1/overlay/{}.jpg"])
-def test_no_parameter_leads_out_of_the_folder(tmp_path_factory, path, outside):
+def test_no_parameter_leads_out_of_the_folder(outside, path):
     studio, before = outside
     for value in TRAVERSALS:
         if (path, value) in (("/api/photographs/0/mask.png?side={}", ""), ("/{}", ""), ("/api/photographs/{}", ""),
@@ -180,14 +181,14 @@ def jpeg(size=(40, 30)):
     return data.getvalue()
 
 
-@pytest.mark.parametrize("name", ["../a.jpg", "..\\a.jpg", "/etc/a.jpg", "a/b.jpg", ".a.jpg", "..", "a\0.jpg", "a\n.jpg",
-                                  "", " ", "a" * 300 + ".jpg", "C:\\a.jpg", "a\u202e.jpg", "\ud800.jpg"])
 @pytest.mark.parametrize("path", ["/api/photographs", "/api/batches/{}/photographs"])
-def test_a_name_that_is_brought_is_no_path(outside, name, path):
+def test_a_name_that_is_brought_is_no_path(outside, path):
     studio, before = outside
     batch = studio.ask("POST", "/api/batches", {}).json["batch"]
-    answer = studio.ask("POST", f"{path.format(batch)}?name={quote(name, errors='surrogatepass')}", jpeg())
-    assert answer.status == 400 and answer.error
+    for name in ("../a.jpg", "..\\a.jpg", "/etc/a.jpg", "a/b.jpg", ".a.jpg", "..", "a\0.jpg", "a\n.jpg", "", " ",
+                 "a" * 300 + ".jpg", "C:\\a.jpg", "a\u202e.jpg"):
+        answer = studio.ask("POST", f"{path.format(batch)}?name={quote(name)}", jpeg())
+        assert answer.status == 400 and answer.error, name
     assert everything(studio.folder.parent) == before
 
 
@@ -265,7 +266,8 @@ WRONG = [*VALUES[:11], {"strange": 1}, *({key: value} for key in (
 WRONG_PARTS = [
     *({"changes": [{"number": 0, "revision": 1, "tags": [], key: value}]} for key, wrong in (
         ("number", [-1, 10 ** 9, "0", None, True, 0.5]), ("revision", ["x", None, -1, True]),
-        ("tags", [[0], [3], ["cat"], [1, 1], 1, "cat", {}, [True]]), ("large", [[1], [0], None, "x"])) for value in wrong),
+        ("tags", [[0], [3], ["cat"], [1, 1], 1, "cat", {}, [True]]),
+        ("large", [[1], [0], None, "x"])) for value in wrong),
     *({"revision": 0, "strokes": [{"label": 1, "radius": 0, "points": [[0, 0]], key: value}]} for key, wrong in (
         ("label", [3, 254, -1, "1", None]), ("radius", [-1, 2, None, "x"]),
         ("points", [[], [[0]], [[0, 2]], [[0, None]], [["x", 0]], None, [[0, 0]] * 6000])) for value in wrong),
@@ -602,7 +604,8 @@ def test_tag_train_look_correct_export_and_segment(start, photos, root, place, t
     (b"id;name;tags\r\n1;a.jpg;cat\r\n", b"id;name;tags;large\r\n1;a.jpg;cat;\r\n;b.jpg;cat;dog;dog\r\n"),
     ("image\ttags\tnote\na.jpg\tcat\tschön\n".encode("utf-8-sig"),
      "image\ttags\tnote\tlarge\na.jpg\tcat\tschön\t\nb.jpg\tcat;dog\t\tdog\n".encode("utf-8-sig")),
-    ("image,tags\nä.jpg,cat\n".encode("cp1252"), "image,tags,large\nä.jpg,cat,\nb.jpg,cat;dog,dog\n".encode("utf-8-sig")),
+    ("image,tags\nä.jpg,cat\n".encode("cp1252"),
+     "image,tags,large\nä.jpg,cat,\nb.jpg,cat;dog,dog\n".encode("utf-8-sig")),
     (b"sep=,\nimage,tags\na.jpg,cat\n", b"sep=,\nimage,tags,large\na.jpg,cat,\nb.jpg,cat;dog,dog\n"),
     (b"image,tag\na.jpg,cat\na.jpg,dog\n", b"image,tags,large\na.jpg,cat;dog,\nb.jpg,cat;dog,dog\n"),
     (b"image,cat,dog\na.jpg,1,0\n", b"image,tags,large\na.jpg,cat,\nb.jpg,cat;dog,dog\n"),
