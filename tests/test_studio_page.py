@@ -27,7 +27,7 @@ KINDS = ((1,), (2,), (1, 2), ())                # labels on the drawn photograph
 
 HOSTILE = "<img src=x onerror=window.hit=1>"
 
-SHORT = ()
+SHORT = ("--steps", "40")                       # of a training: enough for masks that are not empty
 
 
 @pytest.fixture(scope="module")
@@ -207,34 +207,32 @@ def test_a_photograph_opened_large(trained, open_page):
 
 
 def test_p_follows_a_bound(trained, open_page):
-    """By keyboard and by mouse. The new bound is kept by p, and nothing is written."""
+    """By keyboard and by mouse. The background's bound is hard, so p keeps it. Nothing is written."""
     page = open_page(trained)
     before = tags_file(trained.folder)
     page.keyboard.press("Enter")
-    least = page.get_by_role("slider", name="cat: at least")
+    least = page.get_by_role("slider", name="background: at least")
     expect(least).to_be_visible()
-    row = page.locator(".area", has=page.get_by_text("cat", exact=True))
-    p_width = "e => parseFloat(e.style.width)"
-    shown = row.locator("i.p").evaluate(p_width)
+    first = least.get_attribute("aria-valuenow")
     page.get_by_role("slider", name="background: at most").press("End")
-    page.get_by_role("slider", name="background: at least").press("Home")
-    wanted = round(min(95, shown + 20))
-    least.focus()
+    p = page.locator(".area", has=page.get_by_text("background", exact=True)).locator("i.p")
+    wanted = round(min(95, p.evaluate("e => parseFloat(e.style.width)") + 10))
     while int(least.get_attribute("aria-valuenow")) < wanted:
         least.press("ArrowRight")
-    page.wait_for_function("([e, w]) => parseFloat(e.style.width) > w",
-                           arg=[row.locator("i.p").element_handle(), wanted - 1])
-    assert page.locator("#layers [value=p]").is_checked()
-    track = row.locator(".track").bounding_box()
-    handle = page.get_by_role("slider", name="cat: at most").bounding_box()
+    page.wait_for_function("([e, least]) => parseFloat(e.style.width) > least - 0.5",
+                           arg=[p.element_handle(), wanted])
+    assert page.locator("#layers [value=p]").is_checked()               # and its mask is shown
+    expect(page.locator("#overlay")).to_have_attribute("src", re.compile("^data:image/png"))
+    most = page.get_by_role("slider", name="cat: at most")
+    track = page.locator(".area", has=page.get_by_text("cat", exact=True)).locator(".track").bounding_box()
+    handle = most.bounding_box()
     page.mouse.move(handle["x"] + handle["width"] / 2, handle["y"] + handle["height"] / 2)
     page.mouse.down()
     page.mouse.move(track["x"] + track["width"] * 0.5, track["y"] + 10, steps=5)
     page.mouse.up()
-    most = page.get_by_role("slider", name="cat: at most")
-    expect(most).to_have_attribute("aria-valuenow", f"{max(50, wanted)}")
+    expect(most).to_have_attribute("aria-valuenow", "50")
     page.locator("#areas-reset").click()
-    expect(least).not_to_have_attribute("aria-valuenow", f"{wanted}")
+    expect(least).to_have_attribute("aria-valuenow", first)
     assert tags_file(trained.folder) == before
 
 
@@ -565,7 +563,7 @@ def test_every_control_has_a_name(trained, open_page, part):
     controls = [node for node in tree if not node["ignored"] and node["role"]["value"] in (
         "button", "switch", "textbox", "combobox", "slider", "radio", "link", "listbox", "option", "toolbar", "dialog",
         "progressbar", "ToggleButton")]
-    assert len(controls) > 8
+    assert len(controls) >= 8
     assert [node["role"]["value"] for node in controls if not node.get("name", {}).get("value")] == []
 
 
