@@ -57,6 +57,13 @@ FILLED = """() => {
     return cells.length > 0 && cells.every(cell => cell.classList.contains("loaded"))
 }"""
 
+# How long the server takes to answer, in milliseconds.
+ANSWER = """async () => {
+    const start = performance.now()
+    await (await fetch("/api/state")).json()
+    return performance.now() - start
+}"""
+
 PAINT = "() => performance.getEntriesByName('first-contentful-paint')[0].startTime"
 
 
@@ -188,11 +195,16 @@ def session(browser, tagged, count):
         stamp("the loss curve begins")
         page.wait_for_selector("img.mask")
         stamp("the first mask on the grid")
-        page.wait_for_selector("#train:visible")
+        answers = []
+        while not page.locator("#train").is_visible():
+            answers.append(page.evaluate(ANSWER))
+            page.wait_for_timeout(500)
         problem = page.locator("#train-problem").text_content()
         if problem:
             raise UserError(f"the training failed: {problem}")
         stamp("the final model")
+        rows.append(("an answer of the server while it trains: median, 95 %, longest",
+                     ", ".join(f"{v:.0f} ms" for v in (*np.percentile(answers, [50, 95]), max(answers)))))
         rows.append(("photographs whose tags the model disputes", page.locator("#filter option[value=disputed]").count()
                      and page.locator("#filter option[value=disputed]").text_content()))
         rows.append(("what the page says", page.locator("#model").text_content()))

@@ -255,6 +255,23 @@ def test_points_and_lines_by_mouse(trained, open_page):
     assert 0 < covered(marks) < 0.2
     page.locator("#draw-undo").click()
     expect(marks).to_be_hidden()
+    page.locator("#draw-class").select_option("background")
+    page.locator("#strokes").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")                                        # a point, by keyboard, right of the middle
+    expect(marks).to_be_visible()
+    assert Image.open(file).getpixel((round(0.52 * labels.width), labels.height // 2)) == 0
+    page.locator("#draw-undo").click()
+    expect(marks).to_be_hidden()
+
+
+def test_train_by_itself_is_remembered(trained, open_page):
+    page = open_page(trained)
+    for checked in ("true", "false"):
+        page.locator("#auto").click()
+        expect(page.locator("#auto")).to_have_attribute("aria-checked", checked)
+        page.reload()
+        expect(page.locator("#auto")).to_have_attribute("aria-checked", checked)
 
 
 def test_disputed_photographs_come_first(trained, open_page):
