@@ -23,7 +23,8 @@ export class ClassBar {
                 name(this.input.value.trim())
                 this.input.value = ""
             }}, this.input, this.names, element("button", {class: "plain"}, texts.addClass))
-            root.append(form, element("button", {class: "plain", onclick: edit}, texts.editClasses))
+            root.append(form, element("button", {class: "plain", onclick: edit, "aria-label": texts.editClasses},
+                                      texts.edit))
         }
     }
 
@@ -45,7 +46,7 @@ export class ClassBar {
             keys.push(element("button", {class: "key", "data-action": "shift", title: texts.largeHint,
                                          "aria-pressed": "false", onclick: () => this.shift(!this.large)},
                               square("⇧"), texts.large))
-            keys.push(key("none", texts.noneHint, square("0"), texts.none))
+            keys.push(key("none", texts.noneHint, square("0"), texts.noneKey))
             keys.push(key("undecided", texts.undecidedHint, square("⌫"), texts.undecided))
         }
         this.keys.replaceChildren(...keys)

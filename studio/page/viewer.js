@@ -89,6 +89,7 @@ export class Viewer {
         this.areas.show(number, null)
         this.scribbles.show(number)
         this.showClasses()
+        if (photograph.tags?.length) byId("draw-class").value = photograph.tags[0]
         this.refresh(0)
     }
 
