@@ -199,7 +199,7 @@ class Workshop:
                 self.features_rate = now, self.features_done
         elif missing and not self.trainer.running:
             self.features_rate = None
-            if self.ahead.status == 0 and self.tried == wanted:
+            if self.ahead.code == 0 and self.tried == wanted:
                 await self.change(self.album.mark_damaged, self.without_features())
             elif self.tried != wanted or now - self.tried_at > AGAIN:
                 self.tried, self.tried_at = wanted, now
