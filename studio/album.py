@@ -109,7 +109,8 @@ class Album:
         self.revision = 1
         self.problem: Optional[str] = None          # why nothing can be changed
         self.rows_alone: list[str] = []             # what is wrong with rows of tags.csv, for tools/learn.py
-        self.seen: object = None
+        self.seen: Optional[tuple] = None
+        self.damaged: dict[str, tuple] = {}             # {path: stamp} of files that could not be read
         self.rules_stamp: Optional[tuple] = None        # of constraints.toml
         self._why: tuple = 0, None                      # (revision, why_not)
 
@@ -129,7 +130,7 @@ class Album:
     def refresh(self) -> Optional[list]:
         """Read what has changed in the folder. [photographs that differ]; None: nothing has changed at all."""
         files = Photographs(str(self.images))
-        stamps = {path: stamp(self.images / path) for path in files.paths}
+        stamps = {path: found for path in files.paths if (found := stamp(self.images / path))}
         texts = self.text_stamps()
         seen = stamps, texts, self.scribble_stamps()
         if seen == self.seen:
@@ -138,7 +139,7 @@ class Album:
         classes = self.classes
         self.read_texts()
         rows = self.rows_by_path(files)
-        for path in self.shown(files.paths, rows):
+        for path in self.shown(list(stamps), rows):
             self.read_photograph(path, stamps[path], rows.get(path))
         self.find_problems(stamps)
         self.seen = stamps, texts, self.scribble_stamps()
@@ -220,6 +221,19 @@ class Album:
                 photograph.problem = "its name has characters that a table cannot hold; rename it"
             elif not inside(self.images / photograph.path, self.root):
                 photograph.problem = "is a link out of the folder; copy the file there"
+            elif self.damaged.get(photograph.path) == photograph.stamp:
+                photograph.problem = "is damaged, or no photograph; replace it, or remove it"
+
+    def mark_damaged(self, photographs: list) -> None:
+        """These cannot be read, as long as their files stay as they are."""
+        new = [photograph for photograph in photographs
+               if self.damaged.get(photograph.path) != photograph.stamp and not photograph.problem]
+        if new:
+            self.revision += 1
+        for photograph in new:
+            self.damaged[photograph.path] = photograph.stamp
+            photograph.problem = "is damaged, or no photograph; replace it, or remove it"
+            photograph.revision = self.revision
 
     # Telling
 
@@ -535,8 +549,13 @@ class Album:
             os.link(part, self.images / name)                   # never over another file
         except FileExistsError:
             raise UserError(f"{name}: there is another file of that name") from None
-        self.refresh()
-        return self.by_path[name], True
+        found = stamp(self.images / name)
+        self.seen[0][name] = found
+        self.read_photograph(name, found, None)
+        self.revision += 1
+        photograph = self.by_path[name]
+        photograph.revision, photograph.gone = self.revision, False
+        return photograph, True
 
 
 # Parts

@@ -23,6 +23,7 @@ class Child:
         self.process: Optional[asyncio.subprocess.Process] = None
         self.lines: deque = deque(maxlen=LINES)
         self.problem: Optional[str] = None      # the line with which it failed
+        self.code: Optional[int] = None         # with which it ended
         self.listening: Optional[asyncio.Task] = None
 
     @property
@@ -38,7 +39,7 @@ class Child:
             os.nice(NICE)
 
         self.lines.clear()
-        self.problem = None
+        self.problem = self.code = None
         self.process = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE, env=environment(), start_new_session=True, preexec_fn=begin)
@@ -53,7 +54,7 @@ class Child:
                 self.problem = text.removeprefix("error: ")
             elif text:
                 self.lines.append(text)
-        status = await self.process.wait()
+        self.code = status = await self.process.wait()
         if status in (0, 130, -signal.SIGTERM, -signal.SIGINT):
             self.problem = None
         elif not self.problem:

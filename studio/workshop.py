@@ -26,7 +26,7 @@ from tag_file import save
 from trainer import Trainer
 from view import Head, Known, Question, answer_all, features_file, read_features, read_head, read_model_head
 
-from ccnn.errors import UserError
+from ccnn.errors import ImageError, UserError
 from ccnn.features import upright_shape
 from ccnn.files import digest, remove_parts
 from ccnn.grid import Scores
@@ -70,9 +70,9 @@ class Workshop:
         self.taking: Optional[asyncio.Task] = None
         self.auto = False
         self.changed_at = time.monotonic()
-        self.learned = None                                 # what the last training began with
+        self.learned = self.failed = None                   # what the last training began with, or the last in vain
         self.features_done, self.features_total, self.features_rate = 0, 0, None
-        self.features_tried = 0.0
+        self.tried, self.tried_at = None, 0.0               # what features were computed of, and when
         self.told_status, self.told_points = "", (None, 0)
         self.tasks: list = []
         self.listing: tuple = 0, b""                        # (revision, all photographs as JSON)
@@ -169,7 +169,11 @@ class Workshop:
         name = digest_of(photograph.path)
         path = self.work / "thumbnails" / f"{name}-{photograph.version}-{side}.jpg"
         if not path.is_file():
-            await self.pool.run(make_copy, source, path, side)
+            try:
+                await self.pool.run(make_copy, source, path, side)
+            except ImageError:
+                await self.change(self.album.mark_damaged, [photograph])
+                raise
         return path
 
     def next_upload(self) -> int:
@@ -188,19 +192,25 @@ class Workshop:
         """Compute features as long as some are missing and nothing else is to be done."""
         before = self.features_done
         await asyncio.to_thread(self.count_features)
-        missing = self.features_total - self.features_done
-        now = time.monotonic()
-        if not self.ahead.running:
+        wanted = {(photograph.path, photograph.stamp) for photograph in self.album.there() if not photograph.problem}
+        missing, now = self.features_total - self.features_done, time.monotonic()
+        if self.ahead.running:
+            if self.features_rate is None and self.features_done > before:
+                self.features_rate = now, self.features_done
+        elif missing and not self.trainer.running:
             self.features_rate = None
-            wait = AGAIN if self.ahead.problem or self.ahead.process else 0
-            if missing and not self.trainer.running and now - self.features_tried > wait:
-                self.features_tried = now
+            if self.ahead.code == 0 and self.tried == wanted:
+                await self.change(self.album.mark_damaged, self.without_features())
+            elif self.tried != wanted or now - self.tried_at > AGAIN:
+                self.tried, self.tried_at = wanted, now
                 await self.ahead.start([sys.executable, str(ROOT / "studio/ahead.py"), str(self.root),
                                         str(os.cpu_count())])
-        elif self.features_rate is None and self.features_done > before:
-            self.features_rate = now, self.features_done
         if self.features_done > before:
             self.answer_later()
+
+    def without_features(self) -> list:
+        return [photograph for photograph in self.album.there() if not photograph.problem and not all(
+            features_file(self.work, size, photograph.id).is_file() for size in RECIPE.sizes)]
 
     def features(self) -> dict:
         seconds = None
@@ -243,6 +253,7 @@ class Workshop:
         if why:
             raise UserError(why)
         await self.ahead.end()
+        self.tried = None
         self.learned = self.question()
         await self.trainer.begin(check, len(self.album.decided()))
         self.told_points = None, 0
@@ -252,9 +263,8 @@ class Workshop:
         assert self.trainer.listening
         status = await self.trainer.listening
         if status:
-            self.learned = None
+            self.failed, self.learned = self.learned, None
         self.changed_at = time.monotonic()
-        self.features_tried = 0.0
         await self.notice_model()
 
     async def look(self) -> None:
@@ -264,8 +274,8 @@ class Workshop:
             self.tell_points()
             if not self.taking or self.taking.done():
                 self.taking = asyncio.ensure_future(self.take_snapshot())
-        elif self.auto and time.monotonic() - self.changed_at > IDLE and self.stale and not self.trainer.problem \
-                and not self.album.why_not():
+        elif self.auto and time.monotonic() - self.changed_at > IDLE and not self.album.why_not() \
+                and self.question() not in (self.learned, self.failed):
             async with self.starting:
                 if not self.trainer.running:
                     await self.train()

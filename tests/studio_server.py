@@ -134,16 +134,20 @@ class Studio:
         return self.wait(lambda status: status["model"] and status["model"]["final"])
 
 
-def processes_about(folder):
-    """[command line] of the processes that work on a folder."""
-    found = []
-    for place in os.listdir("/proc"):
-        if place.isdigit():
-            try:
-                with open(f"/proc/{place}/cmdline") as file, open(f"/proc/{place}/stat") as stat:
-                    command, state = file.read(), stat.read().rpartition(")")[2].split()[0]
-            except OSError:
-                continue
-            if str(folder) in command and state not in "ZX":
-                found.append(command.replace("\0", " "))
+def descendants(pid):
+    """{process: command line} of all that a process has started, and that they have."""
+    parents, commands = {}, {}
+    for place in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{place}/cmdline") as file, open(f"/proc/{place}/stat") as stat:
+                commands[int(place)] = file.read().replace("\0", " ")
+                state, parent, *_ = stat.read().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if state not in "ZX":
+            parents[int(place)] = int(parent)
+    found, new = {}, {pid}
+    while new:
+        new = {child for child, parent in parents.items() if parent in new}
+        found.update((child, commands[child]) for child in new)
     return found

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from drawn_photographs import draw
 from PIL import Image
-from studio_server import Studio, copy_of_repository, environment, processes_about
+from studio_server import Studio, copy_of_repository, descendants, environment
 
 pytest.importorskip("starlette", reason="needs the packages of requirements/studio.txt: make test-studio")
 pytest.importorskip("uvicorn", reason="needs the packages of requirements/studio.txt: make test-studio")
@@ -25,6 +25,7 @@ pytest.importorskip("uvicorn", reason="needs the packages of requirements/studio
 from exports import coco, run_lengths
 from tag_file import TagFile
 
+from ccnn.files import is_running
 from ccnn.importers import read_source
 from ccnn.masks import mask_classes
 from ccnn.scribbles import Scribbles
@@ -284,7 +285,7 @@ def test_json_of_the_wrong_shape(outside, method, path):
         if (path, value) in (("/api/batches", {}), ("/api/auto", {"auto": True}), ("/api/classes", {"add": "x"}),
                              ("/api/classes", {"add": "../x"}), ("/api/train", {}), ("/api/train", {"check": True})):
             continue                                            # right, or seen in other tests
-        answer = studio.ask(method, path, value)
+        answer = studio.ask(method, path, json.dumps(value).encode(), headers={"Content-Type": "application/json"})
         assert answer.status in (400, 404, 409, 422), (value, answer.status, answer.body)
         assert answer.error
     for body in (b"", b"{", b"\xff\xfe", b"[" * 100_000, b'{"a": NaN}', b"{" + b'"a":1,' * 200_000 + b'"a":1}'):
@@ -468,12 +469,12 @@ def test_a_new_folder_is_made(start, tmp_path):
         assert studio.ask("POST", "/api/train", {}).status == 422
 
 
-def gone(folder, patience=20):
-    """Whether no process works on a folder any more."""
+def left(children, patience=60):
+    """Those of {process: command line} that do not end."""
     end = time.monotonic() + patience
-    while processes_about(folder) and time.monotonic() < end:
+    while any(is_running(str(pid)) for pid in children) and time.monotonic() < end:
         time.sleep(0.1)
-    return not processes_about(folder)
+    return {pid: command for pid, command in children.items() if is_running(str(pid))}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -483,9 +484,10 @@ def test_the_end_of_the_studio_is_the_end_of_its_children(start, photos, number)
     table = (photos / "tags.csv").read_text()
     assert studio.ask("POST", "/api/train", {}).status == 202
     studio.wait(lambda status: status["training"]["iteration"] >= 40)
-    assert any("caffe" in command for command in processes_about(photos))
+    children = descendants(studio.process.pid)
+    assert any("caffe train" in command for command in children.values()) and len(children) >= 4
     studio.end(number)
-    assert gone(photos), processes_about(photos)
+    assert not left(children)
     with start(photos) as studio:                                   # and everything is there
         assert (photos / "tags.csv").read_text() == table
         assert studio.photographs()["2.jpg"]["tags"] == [1, 2]
@@ -493,7 +495,6 @@ def test_the_end_of_the_studio_is_the_end_of_its_children(start, photos, number)
         assert status["model"]["classes"] == list(CLASSES)
         if number != signal.SIGKILL:
             assert any("going on at step" in line for line in status["training"]["lines"])
-    assert gone(photos)
 
 
 # The whole way
@@ -545,9 +546,11 @@ def test_tag_train_look_correct_export_and_segment(start, photos, root, place, t
             "bounds": {"0": [0.9, None], "1": [0.9, None]}}).json["status"] in ("optimal", "infeasible")
 
         # a wrong tag is disputed most, is corrected, and training goes on from the last weights
+        assert studio.ask("PUT", "/api/auto", {"auto": True}).json["auto"]
         studio.tag(**{"0": [2]})
-        studio.wait(lambda status: status["stale"])
-        status = studio.train()
+        assert studio.wait(lambda status: status["stale"])
+        studio.wait(lambda status: status["training"]["phase"] != "idle")           # by itself
+        status = studio.wait(lambda status: status["training"]["phase"] == "idle")
         assert any("from the last weights" in line for line in status["training"]["lines"]), status["training"]
         studio.wait(lambda _: len(studio.get("/api/answers").json["answers"]) == 8)
 
