@@ -191,7 +191,7 @@ def session(browser, tagged, count):
             page.keyboard.press("ArrowRight")
         stamp(f"{len(classes)} classes typed, {len(tags)} photographs tagged")
         page.locator("#train").click()
-        page.wait_for_function("document.querySelectorAll('#loss polyline').length")
+        page.wait_for_selector("#loss polyline")
         stamp("the loss curve begins")
         page.wait_for_selector("img.mask")
         stamp("the first mask on the grid")

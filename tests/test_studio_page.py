@@ -276,7 +276,7 @@ def test_train_by_itself_is_remembered(trained, open_page):
 
 def test_disputed_photographs_come_first(trained, open_page):
     page = open_page(trained)
-    page.wait_for_function("document.querySelectorAll('img.mask').length > 0")
+    expect(cell(page, "11.jpg").locator("img.mask")).to_be_visible()
     page.locator("#order").select_option("doubt")
     shown = page.locator(".cell").evaluate_all("""cells => cells.sort(
         (a, b) => a.ariaPosInSet - b.ariaPosInSet).map(cell => Number(cell.dataset.number))""")
