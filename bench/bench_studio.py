@@ -4,7 +4,7 @@
     bench/bench_studio.py                       # 5,000 drawn photographs: first paint, scrolling
     bench/bench_studio.py --tagged photos       # a session: tag like photos/tags.csv by keyboard, and train
     bench/bench_studio.py --quick               # 60 photographs: does it run?
-    bench/bench_studio.py --out docs            # also write docs/bench_studio.md, with --tagged docs/bench_session.md
+    bench/bench_studio.py --out docs            # also write the report there
 
 Needs chromium and the packages of requirements/studio.txt and test-studio.txt (make test-studio installs them). The
 photographs of the other folder are copied to output/bench_studio; nothing is written to it.

@@ -2,7 +2,7 @@
 import {Refused, call, connection} from "./api.js"
 import {Changes} from "./changes.js"
 import {ClassBar} from "./classbar.js"
-import {byId, element, nameElement, say, swatch} from "./element.js"
+import {byId, element, say, swatch} from "./element.js"
 import {dropped, pictures, send} from "./files.js"
 import {Grid} from "./grid.js"
 import {LearnPanel} from "./learn.js"
@@ -239,7 +239,7 @@ grid.addEventListener("select", () => {
     classBar.show()
     const number = grid.focusedNumber()
     const name = number === undefined ? "" : store.photographs.get(number).name
-    announce(texts.selected(grid.selected.size) || texts.focused(name))
+    announce(texts.selected(grid.selected.size) || name)
     byId("open").disabled = number === undefined
 })
 grid.addEventListener("open", ({detail}) => open(detail))

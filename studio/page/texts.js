@@ -37,7 +37,6 @@ export const texts = {
     selectAll: "Select all", selectAllHint: "Select all (Ctrl+A)",
     addPhotographs: "Add photographs…",
     selected: number => number ? `${photographs(number)} selected. Keys act on all of them; Esc selects none.` : "",
-    focused: name => `${name}`,
     nothingHere: "No photograph here. Show all photographs to see them again.",
     cannotBeUsed: "cannot be used",
     dispute: (name, {area, tagged}) => tagged ? `${name} is tagged, but hardly found`

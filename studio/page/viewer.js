@@ -170,7 +170,6 @@ export class Viewer {
         const overlay = byId("overlay")
         overlay.hidden = !source
         if (source && overlay.getAttribute("src") !== source) overlay.src = source
-        overlay.classList.toggle("coarse", layer === "p")
         overlay.style.opacity = layer === "outline" ? 1 : byId("opacity").value / 100
     }
 
