@@ -56,7 +56,7 @@ function message(text) {
 
 function showConnection() {
     const {state} = connection
-    const text = state === "good" ? "" : texts[state](changes.waiting())
+    const text = state === "good" ? "" : texts[state](changes.waiting() + viewer.scribbles.queue.length)
     if (viewer.isOpen && text && byId("connection").hidden) message(text)       // the banner lies behind
     say(byId("connection"), text)
 }
