@@ -11,7 +11,8 @@ SOURCES := $(shell find cython -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
 export CAFFE_PYTHON CAFFE
 
-.PHONY: all test lint test-package test-torch bf16 mpi test-mpi cluster test-cluster demo bench clean help FORCE
+.PHONY: all test lint test-package test-torch bf16 mpi test-mpi cluster test-cluster studio test-studio demo bench clean \
+        help FORCE
 
 all: $(DUAL)  ## Caffe in .caffe/ and the compiled solver; what you get without a target
 	@echo "make: everything is up to date; type: source .caffe/activate"
@@ -75,6 +76,12 @@ cluster: $(DUAL) .caffe/packages/cluster.txt  ## Dask, for --cluster (docs/scale
 
 test-cluster: cluster  ## the tests of --cluster, with workers that are killed
 	OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest -q tests/test_cluster.py
+
+studio: $(DUAL) .caffe/packages/studio.txt  ## tag photographs in a browser, and train; PHOTOS=folder
+	$(PYTHON) studio/studio.py $(if $(PHOTOS),"$(PHOTOS)")
+
+test-studio: $(DUAL) .caffe/packages/studio.txt .caffe/packages/test-studio.txt  ## the studio's tests, with a browser
+	OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest -q tests/test_studio*.py
 
 demo: $(DUAL)  ## train and compare on drawn images: output/demo/index.html
 	$(PYTHON) demo/demo.py

@@ -34,6 +34,7 @@ from ccnn.checks import check_rules
 from ccnn.errors import UserError
 from ccnn.features import check_index, compute, plan_features
 from ccnn.files import digest, lock, whole_file
+from ccnn.lists import SUFFIX
 from ccnn.masks import save_mask
 from ccnn.model import read_model, write_model
 from ccnn.nets import SYSTEMS, own_nets
@@ -69,6 +70,12 @@ class Recipe(NamedTuple):
 
 
 RECIPE = Recipe()
+
+
+def bounds_of(recipe: Recipe, system: str) -> dict:
+    """The numbers that the constraints of a system are made with, as JSON holds them: infinity is "inf"."""
+    settings = {**SYSTEMS[system].settings, **SYSTEMS[system].frozen, **recipe.bounds.get(system, {})}
+    return {key: value for key, value in settings.items() if key != "supervision"}
 
 
 class State(NamedTuple):
@@ -228,10 +235,7 @@ class Lesson:
 
     @property
     def bounds(self) -> dict:
-        """The numbers that the constraints are made with, as JSON holds them: infinity is "inf"."""
-        system = SYSTEMS[self.folder.system]
-        settings = {**system.settings, **system.frozen, **self.recipe.bounds.get(self.folder.system, {})}
-        return {key: value for key, value in settings.items() if key != "supervision"}
+        return bounds_of(self.recipe, self.folder.system)
 
     @property
     def numbers(self) -> dict:
@@ -283,12 +287,15 @@ class Lesson:
         self.forget_features(out)
 
     def forget_features(self, out: Path) -> None:
-        """Remove the features of photographs that were replaced or are gone since they were computed."""
-        index, now = out / "photographs.json", self.contents
+        """Remove the features of photographs that were replaced or are gone since they were computed. Those of
+        photographs that are there and have no tags stay: the studio computes them beforehand."""
+        index = out / "photographs.json"
         try:
             before = dict(json.loads(index.read_text()))
         except (OSError, ValueError, TypeError):
             before = {}
+        untagged = [SUFFIX.sub("", name) for name in self.folder.untagged]
+        now = {**{id: before[id] for id in untagged if id in before}, **self.contents}
         for id in {*before, *now}:
             if before.get(id) != now.get(id):
                 (out / f"{id}.npy").unlink(missing_ok=True)

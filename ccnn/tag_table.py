@@ -62,9 +62,9 @@ def read_table(path, classes=None, check_name=str):
     separates tags unless some field of the table has ; , or | in it, or there is one row per tag.
     check_name : raises UserError for the name of an image that cannot be meant.
     """
-    rows = _rows(path)
+    rows = read_rows(path).rows
     mistakes, skipped = [], Counter()
-    columns = _columns(rows[0][1]) if rows else None
+    columns = find_columns(rows[0][1]) if rows else None
     if columns:
         number, header = rows.pop(0)
         columns = _known_classes(columns, classes, skipped, lambda text: mistakes.append((f"line {number}", text)))
@@ -181,7 +181,7 @@ class _RowReader:
 
 # The header
 
-def _columns(header):
+def find_columns(header):
     """The columns that a first line names, or None if it has no column for the image."""
     names = [re.sub(r"[\s_-]", "", name.casefold()) for name in header]
 
@@ -220,8 +220,14 @@ def _is_strange_header(rows, classes):
 
 # From bytes to rows
 
-def _rows(path):
-    """[(line number, [field])] of the rows that are not empty."""
+class Rows(NamedTuple):
+    """A table before its fields are understood."""
+    rows: list              # [(line number, [field])] of the rows that are not empty
+    separator: str
+    named: bool             # the first line is Excel's `sep=;`
+
+
+def read_rows(path):
     text, _ = decode(path, "the tags")
     first, _, rest = text.partition("\n")
     skip, named = 0, re.fullmatch(r'"?sep=(.)"?\s*', first)        # Excel's own way to name the separator
@@ -238,13 +244,13 @@ def _rows(path):
             number = skip + reader.line_num + 1
     except csv.Error as error:
         raise UserError(f"{path}, line {number}: cannot read the table: {error}") from None
-    return rows
+    return Rows(rows, separator, bool(named))
 
 
 def _separator(lines):
     """The separator of a header, else the one that follows the image's name in most lines."""
     for separator in ",;\t":
-        if lines and _columns([cell.strip(' "') for cell in lines[0].split(separator)]):
+        if lines and find_columns([cell.strip(' "') for cell in lines[0].split(separator)]):
             return separator
     votes = Counter(found[1] for found in map(FIRST_FIELD.match, lines) if found)
     return votes.most_common(1)[0][0] if votes else ","

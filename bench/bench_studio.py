@@ -1,0 +1,222 @@
+#!/usr/bin/env python3
+"""Measure the studio's page in a real browser.
+
+    bench/bench_studio.py                       # 5,000 drawn photographs: first paint, scrolling
+    bench/bench_studio.py --tagged photos       # a session: tag like photos/tags.csv by keyboard, and train
+    bench/bench_studio.py --quick               # 60 photographs: does it run?
+    bench/bench_studio.py --out docs            # also write the report there
+
+Needs chromium and the packages of requirements/studio.txt and test-studio.txt (make test-studio installs them). The
+photographs of the other folder are copied to output/bench_studio; nothing is written to it.
+"""
+import contextlib
+import csv
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import _activate  # noqa: F401
+import numpy as np
+from measure import machine, publish
+from PIL import Image
+from tqdm import tqdm
+
+from ccnn import command
+from ccnn.errors import UserError
+from ccnn.paths import ROOT
+
+WORK = ROOT / "output/bench_studio"
+
+SIZE = 240, 180         # of a drawn photograph, in pixels
+
+MINUTE = 60_000         # milliseconds
+
+# Scroll by so many pixels in each frame, for so many frames; return the times between frames in milliseconds.
+SCROLL = """([pixels, frames]) => new Promise(resolve => {
+    const box = document.getElementById("grid"), times = []
+    let last = null
+    requestAnimationFrame(function frame(now) {
+        if (last !== null) times.push(now - last)
+        last = now
+        box.scrollTop += pixels
+        if (times.length < frames) requestAnimationFrame(frame)
+        else resolve(times)
+    })
+})"""
+
+# Whether every photograph in the window is there.
+FILLED = """() => {
+    const box = document.getElementById("grid").getBoundingClientRect()
+    const cells = [...document.querySelectorAll(".cell")].filter(cell => {
+        const {top, bottom} = cell.getBoundingClientRect()
+        return bottom > box.top && top < box.bottom
+    })
+    return cells.length > 0 && cells.every(cell => cell.classList.contains("loaded"))
+}"""
+
+# How long the server takes to answer, in milliseconds.
+ANSWER = """async () => {
+    const start = performance.now()
+    await (await fetch("/api/state")).json()
+    return performance.now() - start
+}"""
+
+PAINT = "() => performance.getEntriesByName('first-contentful-paint')[0].startTime"
+
+
+def main(argv=None):
+    parser = command.parser(__doc__)
+    add = parser.add_argument
+    add("--tagged", type=Path, metavar="DIR", help="a folder as tools/learn.py takes it: record a session")
+    add("--count", type=command.count, metavar="N", help="photographs (default: 5000 drawn, 60 of a session)")
+    add("--quick", action="store_true", help="few photographs")
+    add("--out", type=Path, metavar="DIR", help="write the report there")
+    args = parser.parse_args(argv)
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError as missing:
+        raise UserError(f"{missing}; `make test-studio` installs what this needs") from None
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if not chromium:
+        raise UserError("no chromium on the path; install the package of your system")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        if args.tagged:
+            publish(session(browser, args.tagged, args.count or 60), args.out, "bench_session.md")
+        else:
+            publish(scrolling(browser, args.count or (60 if args.quick else 5000)), args.out, "bench_studio.md")
+        browser.close()
+
+
+@contextlib.contextmanager
+def studio(folder):
+    """Run the studio on a folder; yield its address."""
+    process = subprocess.Popen([sys.executable, ROOT / "tools/studio.py", folder, "--no-browser", "--port", "8399"],
+                               stdout=subprocess.PIPE, text=True)
+    try:
+        address = process.stdout.readline().strip()
+        if not address:
+            raise UserError(f"the studio did not start on {folder}")
+        yield address
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait()
+
+
+# --- many photographs ----------------------------------------------------------------------------------------------
+
+def scrolling(browser, count):
+    folder = draw(WORK / f"drawn_{count}", count)
+    rows = []
+    with studio(folder) as address:
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page.set_default_timeout(10 * MINUTE)
+        for visit in ("first visit", "again"):
+            start = time.monotonic()
+            page.goto(address, wait_until="commit")
+            page.wait_for_function(FILLED)
+            rows.append((f"{visit}: to the first paint", f"{page.evaluate(PAINT):.0f} ms"))
+            rows.append((f"{visit}: until every photograph in the window is there",
+                         f"{1000 * (time.monotonic() - start):.0f} ms"))
+        for name, pixels in (("slow, 8 pixels per frame", 8), ("fast, 120", 120), ("flying, 2000", 2000)):
+            page.evaluate("document.getElementById('grid').scrollTop = 0")
+            times = np.array(page.evaluate(SCROLL, [pixels, 300]))
+            rows.append((f"scrolling {name}: time of a frame, median, 95 %, longest",
+                         ", ".join(f"{v:.0f} ms" for v in (*np.percentile(times, [50, 95]), times.max()))))
+        start = time.monotonic()
+        page.evaluate("document.getElementById('grid').scrollTop = document.getElementById('grid').scrollHeight / 2")
+        page.wait_for_function(FILLED)
+        rows.append(("a jump to the middle, until the photographs are there",
+                     f"{1000 * (time.monotonic() - start):.0f} ms"))
+        rows.append(("elements of photographs at that time", page.locator(".cell").count()))
+        start = time.monotonic()
+        page.keyboard.press("Control+a")
+        page.wait_for_selector(".cell[aria-selected=true]")
+        rows.append(("Ctrl+A", f"{1000 * (time.monotonic() - start):.0f} ms"))
+    return report(f"The studio's page with {count} photographs, measured", "bench/bench_studio.py", rows)
+
+
+def draw(folder, count):
+    """Small photographs, no two alike: a disc on a ground."""
+    folder.mkdir(parents=True, exist_ok=True)
+    y, x = np.mgrid[:SIZE[1], :SIZE[0]]
+    for k in tqdm(range(count), "drawing", disable=None):
+        path = folder / f"{k:05}.jpg"
+        if path.exists():
+            continue
+        rng = np.random.default_rng(k)
+        image = rng.integers(60, 200, 3) + rng.normal(0, 8, (*y.shape, 1))
+        disc = np.hypot(y - rng.uniform(50, 130), x - rng.uniform(60, 180)) < rng.uniform(20, 60)
+        image[disc] = rng.integers(0, 255, 3)
+        Image.fromarray(image.clip(0, 255).astype(np.uint8)).save(path, quality=85)
+    return folder
+
+
+# --- a session -----------------------------------------------------------------------------------------------------
+
+def session(browser, tagged, count):
+    """Tag by keyboard, as a quick person does; train as soon as all are tagged."""
+    classes = (tagged / "classes.txt").read_text().split()
+    with open(tagged / "tags.csv", newline="") as file:
+        tags = {row["image"]: [classes.index(name) + 1 for name in row["tags"].split(";") if name]
+                for row in csv.DictReader(file)}
+    tags = dict(sorted(tags.items())[:count])
+    folder = WORK / "session"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for name in tags:
+        shutil.copyfile(tagged / name, folder / name)
+    with studio(folder) as address:
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        page.set_default_timeout(30 * MINUTE)
+        page.goto(address)
+        page.wait_for_selector(".cell")
+        start = time.monotonic()
+        rows = []
+
+        def stamp(what):
+            rows.append((what, f"{time.monotonic() - start:.1f} s"))
+        for name in classes:
+            page.keyboard.press("/")
+            page.keyboard.type(name)
+            page.keyboard.press("Enter")
+            page.wait_for_selector(f".key:has-text('{name}')")
+        for labels in tags.values():
+            for label in labels or [0]:
+                page.keyboard.press(f"{label}")
+            page.wait_for_timeout(400)                  # a person looks at the next one
+            page.keyboard.press("ArrowRight")
+        stamp(f"{len(classes)} classes typed, {len(tags)} photographs tagged")
+        page.locator("#train").click()
+        page.wait_for_selector("#loss polyline")
+        stamp("the loss curve begins")
+        page.wait_for_selector("img.mask")
+        stamp("the first mask on the grid")
+        answers = []
+        while not page.locator("#train").is_visible():
+            answers.append(page.evaluate(ANSWER))
+            page.wait_for_timeout(500)
+        problem = page.locator("#train-problem").text_content()
+        if problem:
+            raise UserError(f"the training failed: {problem}")
+        stamp("the final model")
+        rows.append(("an answer of the server while it trains: median, 95 %, longest",
+                     ", ".join(f"{v:.0f} ms" for v in (*np.percentile(answers, [50, 95]), max(answers)))))
+        rows.append(("photographs whose tags the model disputes", page.locator("#filter option[value=disputed]").count()
+                     and page.locator("#filter option[value=disputed]").text_content()))
+        rows.append(("what the page says", page.locator("#model").text_content()))
+        page.screenshot(path=WORK / "session.png")
+    return report(f"A session in the studio: {len(tags)} photographs, tags alone",
+                  "bench/bench_studio.py --tagged DIR", rows)
+
+
+def report(title, line, rows):
+    return "\n".join([f"# {title}", "", f"`{line}`. {machine()}", "", "| | |", "|---|---|",
+                      *(f"| {what} | {value} |" for what, value in rows), ""])
+
+
+if __name__ == "__main__":
+    command.run(main)

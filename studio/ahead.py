@@ -1,0 +1,64 @@
+"""Compute the features of all photographs of a folder, tagged or not, before anybody asks: ahead.py FOLDER JOBS
+
+The studio starts this as a child process. What it computes is what tools/learn.py would compute, in the same files.
+"""
+import sys
+from pathlib import Path
+
+import _activate  # noqa: F401
+import numpy as np
+from album import Album
+
+from ccnn import command
+from ccnn.errors import ImageError
+from ccnn.features import upright_shape
+from ccnn.learn import RECIPE, Lesson
+from ccnn.net import load_caffe
+from ccnn.own_folder import Known, OwnFolder
+from ccnn.vgg16 import trunk_weights
+
+
+class Ahead(Lesson):
+    """As much of a lesson as its features need: no tags, no question, no lock."""
+
+    def __init__(self, root: Path, files: dict) -> None:
+        nothing = np.zeros(0, bool)
+        photographs = {id: Known(str(file), file.name, nothing, nothing, None) for id, file in files.items()}
+        self.folder = OwnFolder(root, {}, (), photographs, "tags", None, [])
+        self.recipe, self.trunk, self.contents = RECIPE, trunk_weights(), self.folder.contents()
+
+
+def readable(album: Album) -> dict:
+    """{id: file} of the photographs that can be opened."""
+    found = {}
+    for photograph in album.there():
+        if not photograph.problem:
+            file = album.file(photograph)
+            try:
+                upright_shape(str(file))
+            except ImageError:
+                continue
+            found[photograph.id] = file
+    return found
+
+
+def main():
+    album = Album(Path(sys.argv[1]))
+    album.refresh()
+    files = readable(album)
+    load_caffe()
+    while files:
+        lesson = Ahead(album.root, files)
+        lesson.work.mkdir(exist_ok=True)
+        try:
+            lesson.compute_features(int(sys.argv[2]))
+            break
+        except ImageError as error:             # damaged behind its head: the others are computed
+            broken = [id for id, file in files.items() if str(error).startswith(f"{file}:")]
+            if not broken:
+                raise
+            files = {id: file for id, file in files.items() if id not in broken}
+
+
+if __name__ == "__main__":
+    command.run(main)

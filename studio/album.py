@@ -1,0 +1,615 @@
+"""The folder as the page sees it: photographs by number, classes, tags, scribbles. The files are the truth.
+
+    album = Album(Path("photos"))
+    album.refresh()                     # what has changed outside since the last time
+    album.put_tags([Change(3, 12, ("cat",), ())])
+
+Every change is written to the files that tools/learn.py reads before it is told to anybody. Each photograph has a
+revision, which grows with every change of it: who changes a photograph says which revision was seen, so that two pages
+do not overwrite each other. One thread at a time may call what changes something.
+"""
+import contextlib
+import io
+import os
+import unicodedata
+from collections import deque
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+import numpy as np
+from PIL import Image, ImageDraw
+from tag_file import TagFile, save
+
+from ccnn.errors import UserError
+from ccnn.features import upright_shape
+from ccnn.files import digest
+from ccnn.foreign_files import decode
+from ccnn.labels import BACKGROUND, VOC_CLASSES, VOID, indexed, read_classes
+from ccnn.lists import SUFFIX, inside
+from ccnn.model import check_classes
+from ccnn.own_folder import PRIORS, WORK
+from ccnn.photo_names import Photographs, image_folder
+from ccnn.priors import read_priors
+from ccnn.samples import SCRIBBLES
+from ccnn.text import and_more, plural
+
+CLASSES, TAGS = "classes.txt", "tags.csv"
+
+SEPARATORS = ";,|"          # between tags in tags.csv
+
+UNDO = 20                   # scribbles of a photograph that can be taken back
+
+
+class Conflict(Exception):
+    """Somebody else has changed it meanwhile."""
+
+
+class NotThere(Exception):
+    """What was asked for does not exist, or not yet."""
+
+
+class Change(NamedTuple):
+    """The tags of a photograph, as somebody wants them."""
+    number: int
+    revision: int               # that was seen
+    tags: Optional[tuple]       # names of classes; None: no decision
+    large: tuple
+
+
+class Stroke(NamedTuple):
+    label: int                  # VOID erases
+    radius: float               # in long sides of the photograph
+    points: list                # [(x, y)] in 0..1
+
+
+class Outcome(NamedTuple):
+    """Of some changes: the numbers of the photographs that were changed, that others had changed, and {number: why}."""
+    written: list
+    conflicts: list
+    refused: dict
+
+
+@dataclass
+class Photograph:
+    number: int
+    path: str                               # from the folder of photographs, / between names
+    stamp: tuple = ()                       # of the file: time and size
+    tags: Optional[tuple] = None
+    large: tuple = ()
+    row: Optional[str] = None               # its name in tags.csv
+    scribble: int = 0                       # revision of the scribble; 0: none
+    scribble_stamp: Optional[tuple] = None
+    problem: Optional[str] = None
+    gone: bool = False
+    revision: int = 0
+    undo: deque = field(default_factory=lambda: deque(maxlen=UNDO))
+
+    @property
+    def id(self) -> str:
+        return SUFFIX.sub("", self.path)
+
+    @property
+    def version(self) -> str:
+        return f"{self.stamp[0]:x}-{self.stamp[1]:x}"
+
+    def state(self) -> tuple:
+        return self.stamp, self.tags, self.large, self.scribble_stamp, self.problem, self.gone
+
+
+class Album:
+    def __init__(self, root: Path) -> None:
+        self.root = root.resolve()
+        self.work = self.root / WORK
+        self.photographs: list[Photograph] = []
+        self.by_path: dict[str, Photograph] = {}
+        self.classes: tuple = VOC_CLASSES[:1]
+        self.table = TagFile(self.root / TAGS, self.classes) if not (self.root / TAGS).exists() else None
+        self.priors = None
+        self.revision = 1
+        self.problem: Optional[str] = None          # why nothing can be changed
+        self.rows_alone: list[str] = []             # what is wrong with rows of tags.csv, for tools/learn.py
+        self.seen: Optional[tuple] = None
+        self.damaged: dict[str, tuple] = {}             # {path: stamp} of files that could not be read
+        self.rules_stamp: Optional[tuple] = None        # of constraints.toml
+        self._why: tuple = 0, None                      # (revision, why_not)
+
+    # Reading
+
+    @property
+    def images(self) -> Path:
+        return Path(image_folder(self.root))
+
+    def file(self, photograph: Photograph) -> Path:
+        """The file of a photograph, which lies in the folder, whatever links there are."""
+        path = self.images / photograph.path
+        if not inside(path, self.root):
+            raise UserError(f"{photograph.path}: is a link out of the folder; copy the file there")
+        return path
+
+    def refresh(self) -> Optional[list]:
+        """Read what has changed in the folder. [photographs that differ]; None: nothing has changed at all."""
+        files = Photographs(str(self.images))
+        stamps = {path: found for path in files.paths if (found := stamp(self.images / path))}
+        texts = self.text_stamps()
+        seen = stamps, texts, self.scribble_stamps()
+        if seen == self.seen:
+            return None
+        before = {photograph.number: photograph.state() for photograph in self.photographs}
+        classes = self.classes
+        self.read_texts()
+        rows = self.rows_by_path(files)
+        for path in self.shown(list(stamps), rows):
+            self.read_photograph(path, stamps[path], rows.get(path))
+        self.find_problems(stamps)
+        self.seen = stamps, texts, self.scribble_stamps()
+        changed = [photograph for photograph in self.photographs
+                   if photograph.state() != before.get(photograph.number)]
+        rules, self.rules_stamp = self.rules_stamp, texts[2]
+        if changed or classes != self.classes or rules != self.rules_stamp:
+            self.revision += 1
+        for photograph in changed:
+            if photograph.scribble_stamp != before.get(photograph.number, [None] * 4)[3]:
+                photograph.scribble = self.revision if photograph.scribble_stamp else 0
+            photograph.revision = self.revision
+        return changed
+
+    def text_stamps(self) -> list:
+        return [stamp(self.root / name) for name in (CLASSES, TAGS, PRIORS)]
+
+    def read_texts(self) -> None:
+        """classes.txt, tags.csv, constraints.toml. Where one cannot be read, what was known before stays."""
+        self.problem = None
+        try:
+            if (self.root / CLASSES).is_file() and (self.root / CLASSES).stat().st_size:
+                classes = read_classes(self.root / CLASSES)
+                check_class_names(classes)
+                self.classes = classes
+            else:
+                self.classes = VOC_CLASSES[:1]
+            self.priors = read_priors(str(self.root / PRIORS), self.classes) if (self.root / PRIORS).is_file() else None
+            self.table = TagFile(self.root / TAGS, self.classes)
+        except (UserError, OSError) as error:
+            self.problem = str(error).replace(f"{self.root}/", "")
+
+    def rows_by_path(self, files: Photographs) -> dict:
+        """{path: name in tags.csv}; rows that no photograph, or another row's photograph belongs to are remembered."""
+        found: dict = {}
+        self.rows_alone = []
+        for name in self.table.tags if self.table else ():
+            try:
+                path = files.at(name)
+            except UserError as error:
+                self.rows_alone.append(str(error))
+                continue
+            if path is None:
+                self.rows_alone.append(f"there is no photograph {name!r}")
+            elif path in found:
+                self.rows_alone.append(f"{name!r} and {found[path]!r} are one photograph")
+            else:
+                found[path] = name
+        return found
+
+    def shown(self, paths: list, rows: dict) -> list:
+        """The photographs of the folder itself, and those in tags.csv; all below it if there are none."""
+        own = [path for path in paths if "/" not in path or path in rows]
+        return own or [path for path in paths if not path.startswith(f"{SCRIBBLES}/")]
+
+    def read_photograph(self, path: str, stamp: tuple, row: Optional[str]) -> None:
+        photograph = self.by_path.get(path)
+        if not photograph:
+            photograph = Photograph(len(self.photographs), path)
+            self.photographs.append(photograph)
+            self.by_path[path] = photograph
+        photograph.stamp, photograph.row = stamp, row
+        if self.table and not self.problem:
+            photograph.tags, photograph.large = self.table.tags[row] if row else (None, ())
+        photograph.scribble_stamp = self.scribble_stamp(photograph)
+
+    def find_problems(self, stamps: dict) -> None:
+        """Names that tools/learn.py could not tell apart or read."""
+        ids: dict = {}
+        for photograph in self.photographs:
+            photograph.gone = photograph.path not in stamps
+            photograph.problem = None
+            if photograph.gone:
+                continue
+            other = ids.setdefault(photograph.id, photograph)
+            if other is not photograph:
+                photograph.problem = f"has the same name as {other.path}; rename one of them"
+            elif not is_plain_name(photograph.path):
+                photograph.problem = "its name has characters that a table cannot hold; rename it"
+            elif not inside(self.images / photograph.path, self.root):
+                photograph.problem = "is a link out of the folder; copy the file there"
+            elif self.damaged.get(photograph.path) == photograph.stamp:
+                photograph.problem = "is damaged, or no photograph; replace it, or remove it"
+
+    def mark_damaged(self, photographs: list) -> None:
+        """These cannot be read, as long as their files stay as they are."""
+        new = [photograph for photograph in photographs
+               if self.damaged.get(photograph.path) != photograph.stamp and not photograph.problem]
+        if new:
+            self.revision += 1
+        for photograph in new:
+            self.damaged[photograph.path] = photograph.stamp
+            photograph.problem = "is damaged, or no photograph; replace it, or remove it"
+            photograph.revision = self.revision
+
+    # Telling
+
+    def get(self, number: int) -> Photograph:
+        if not 0 <= number < len(self.photographs):
+            raise NotThere(f"there is no photograph {number}")
+        return self.photographs[number]
+
+    def there(self) -> list:
+        return [photograph for photograph in self.photographs if not photograph.gone]
+
+    def decided(self) -> list:
+        return [photograph for photograph in self.there() if photograph.tags is not None]
+
+    def describe(self, photograph: Photograph) -> dict:
+        """For the page; what has its usual value is left out."""
+        label = {name: number for number, name in enumerate(self.classes)}
+        told = {"number": photograph.number, "name": shown_name(photograph.path), "version": photograph.version,
+                "revision": photograph.revision, "tags": None}
+        if photograph.tags is not None:
+            told["tags"] = sorted(label[name] for name in photograph.tags if name in label)
+        if photograph.large:
+            told["large"] = sorted(label[name] for name in photograph.large if name in label)
+        for key in ("scribble", "problem", "gone"):
+            if getattr(photograph, key):
+                told[key] = getattr(photograph, key)
+        return told
+
+    def counts(self) -> dict:
+        there, decided = self.there(), self.decided()
+        return {"photographs": len(there), "decided": len(decided), "undecided": len(there) - len(decided),
+                "none": sum(not photograph.tags for photograph in decided)}
+
+    @property
+    def sizes(self) -> bool:
+        """Whether some photograph has a large tag; then tools/learn.py bounds the sizes in every one."""
+        return any(photograph.large for photograph in self.photographs if not photograph.gone)
+
+    def images_with(self) -> dict:
+        """{class: number of photographs}"""
+        counts = dict.fromkeys(self.classes, 0)
+        for photograph in self.decided():
+            for name in photograph.tags:
+                counts[name] = counts.get(name, 0) + 1
+        return counts
+
+    def why_not(self) -> Optional[str]:
+        """Why nothing can be learned yet, in one line; None if it can. Found out once per revision."""
+        if self.problem:
+            return self.problem
+        if self._why[0] != self.revision:
+            self._why = self.revision, self.find_why_not()
+        return self._why[1]
+
+    def find_why_not(self) -> Optional[str]:
+        if self.rows_alone:
+            return f"{TAGS}: {self.rows_alone[0]}{and_more(self.rows_alone)}; mend the names, or remove their rows"
+        if len(self.classes) < 2:
+            return "add a class first"
+        if not any(photograph.tags for photograph in self.decided()):
+            return "tag some photographs first"
+        broken = [photograph.path for photograph in self.decided() if photograph.problem]
+        return f"{broken[0]}{and_more(broken)}: cannot be learned from; remove its tags" if broken else None
+
+    # Tags
+
+    def check(self) -> None:
+        """UserError if nothing can be changed; changes from outside are read first."""
+        if not self.seen or self.text_stamps() != self.seen[1]:
+            self.refresh()
+        if self.problem:
+            raise UserError(self.problem)
+
+    def put_tags(self, changes: list) -> Outcome:
+        self.check()
+        outcome = Outcome([], [], {})
+        todo = []
+        for change in changes:
+            photograph = self.get(change.number)
+            if photograph.revision != change.revision:
+                outcome.conflicts.append(change.number)
+            elif why := self.why_refused(photograph, change):
+                outcome.refused[change.number] = why
+            else:
+                todo.append(change)
+        if todo:
+            self.write_tags(todo)
+            outcome.written.extend(change.number for change in todo)
+        return outcome
+
+    def why_refused(self, photograph: Photograph, change: Change) -> Optional[str]:
+        if photograph.gone:
+            return "it is no longer in the folder"
+        if photograph.problem and change.tags is not None:
+            return photograph.problem
+        marked = self.marked(photograph) - set(change.tags or ())
+        if marked:
+            return f"scribbles mark {min(marked)!r} in it; erase them first"
+        if change.tags is None and photograph.scribble:
+            return "there are scribbles in it; erase them first"
+        return None
+
+    def write_tags(self, changes: list) -> None:
+        """Write the table; it and the photographs are as before if that fails."""
+        table = self.table
+        for change in changes:
+            photograph = self.photographs[change.number]
+            name = photograph.row or photograph.path
+            if change.tags is None:
+                table.remove(name)
+            else:
+                table.put(name, change.tags, change.large)
+        self.write_table()
+        self.revision += 1
+        for change in changes:
+            photograph = self.photographs[change.number]
+            photograph.tags, photograph.large = change.tags, change.large
+            photograph.row = None if change.tags is None else photograph.row or photograph.path
+            photograph.revision = self.revision
+
+    def write_table(self) -> None:
+        if self.table.replaced:                     # another layout: the old table is kept
+            save(self.work / "studio" / f"{TAGS[:-4]}_before.csv", self.table.replaced)
+        try:
+            self.table.write()
+        except OSError:
+            self.table, self.seen = TagFile(self.root / TAGS, self.classes), None
+            raise
+        self.note_written()
+
+    def note_written(self) -> None:
+        """What was just written is no change from outside."""
+        stamps = dict(self.seen[0]) if self.seen else {}
+        self.seen = stamps, self.text_stamps(), self.scribble_stamps()
+
+    # Classes
+
+    def add_class(self, name: str) -> None:
+        self.check()
+        name = unicodedata.normalize("NFC", name).strip()
+        self.check_new_class(name)
+        self.write_classes([*self.class_lines(), name])
+
+    def rename_class(self, before: str, after: str) -> None:
+        """First classes.txt has both names, then tags.csv the new one, then classes.txt: they agree all the time."""
+        self.check()
+        self.check_class(before)
+        after = unicodedata.normalize("NFC", after).strip()
+        self.check_new_class(after)
+        self.check_rules(before)
+        lines = self.class_lines()
+        self.write_classes([*lines, after])
+        if self.images_with().get(before):
+            self.table.rename(before, after)
+            self.write_table()
+        self.write_classes([after if line == before else line for line in lines])
+
+    def remove_class(self, name: str) -> None:
+        self.check()
+        self.check_class(name)
+        number = self.images_with().get(name, 0)
+        if number:
+            raise UserError(f"{plural(number, 'photograph')} {'has' if number == 1 else 'have'} the tag {name!r}; "
+                            "remove these tags first")
+        self.check_rules(name)
+        if name != self.classes[-1] and any(photograph.scribble for photograph in self.there()):
+            raise UserError("scribbles hold the numbers of the classes, which would change; only the last class can be "
+                            "removed")
+        self.write_classes([line for line in self.class_lines() if line != name])
+
+    def class_lines(self) -> list:
+        path = self.root / CLASSES
+        return [line.strip() for line in decode(path)[0].splitlines() if line.strip()] if path.is_file() else []
+
+    def write_classes(self, lines: list) -> None:
+        save(self.root / CLASSES, "".join(f"{line}\n" for line in lines).encode())
+        self.refresh()
+
+    def check_class(self, name: str) -> None:
+        if name not in self.classes[1:]:
+            raise UserError(f"{name!r} is not a class")
+
+    def check_new_class(self, name: str) -> None:
+        if name in self.classes:
+            raise UserError(f"there is a class {name!r} already")
+        check_class_names((*self.classes, name))
+
+    def check_rules(self, name: str) -> None:
+        path = self.root / PRIORS
+        if path.is_file() and name in path.read_text(encoding="utf-8-sig"):
+            raise UserError(f"{PRIORS} has a rule about {name!r}; change it there first")
+
+    # Scribbles
+
+    @property
+    def scribbles(self):
+        """ccnn.scribbles.Scribbles, or None where constraints.toml names none."""
+        return self.priors.scribbles if self.priors else None
+
+    def scribble_stamps(self) -> Optional[tuple]:
+        return stamp(Path(self.scribbles.folder)) if self.scribbles else None
+
+    def scribble_file(self, photograph: Photograph) -> Optional[Path]:
+        """The PNG of a photograph, whether or not it is there."""
+        if not self.scribbles:
+            return None
+        path = Path(self.scribbles.file(photograph.id))
+        return path if inside(path, self.root) else None
+
+    def scribble_stamp(self, photograph: Photograph) -> Optional[tuple]:
+        path = self.scribble_file(photograph)
+        return stamp(path) if path else None
+
+    def read_scribble(self, photograph: Photograph) -> Optional[np.ndarray]:
+        """H x W uint8, VOID where nothing is known; None: nothing was marked."""
+        path = self.scribble_file(photograph)
+        return self.scribbles.read(photograph.id) if path and path.is_file() else None
+
+    def marked(self, photograph: Photograph) -> set:
+        """The names of the classes that scribbles mark in it."""
+        mask = self.read_scribble(photograph) if photograph.scribble else None
+        return names_in(mask, self.classes)
+
+    def draw(self, number: int, revision: int, strokes: list) -> Photograph:
+        """Add strokes to the scribble of a photograph. A class that is marked becomes a tag."""
+        self.check()
+        photograph = self.get(number)
+        self.check_scribble(photograph, revision)
+        if not self.scribbles:
+            self.name_scribbles()
+        if self.scribbles.colours is not None or self.scribble_file(photograph) is None:
+            raise UserError(f"{PRIORS}: its scribbles are pictures painted in colours, or lie elsewhere; paint there")
+        height, width = upright_shape(str(self.file(photograph)))
+        mask = self.read_scribble(photograph)
+        if mask is not None and mask.shape != (height, width):
+            raise UserError(f"the scribble of {photograph.path} has another size than the photograph; remove it")
+        picture = Image.new("L", (width, height), VOID) if mask is None else Image.fromarray(mask)
+        for stroke in strokes:
+            draw_stroke(picture, stroke)
+        before = self.scribble_bytes(photograph)
+        self.put_scribble(photograph, np.asarray(picture))
+        photograph.undo.append(before)
+        return photograph
+
+    def undo_scribble(self, number: int, revision: int) -> Photograph:
+        self.check()
+        photograph = self.get(number)
+        self.check_scribble(photograph, revision)
+        if not photograph.undo:
+            raise UserError("there is nothing to take back")
+        data = photograph.undo[-1]
+        mask = np.full((1, 1), VOID, np.uint8) if data is None else np.asarray(Image.open(io.BytesIO(data)))
+        self.put_scribble(photograph, mask)
+        photograph.undo.pop()
+        return photograph
+
+    def check_scribble(self, photograph: Photograph, revision: int) -> None:
+        if photograph.scribble != revision:
+            raise Conflict("somebody else has changed this scribble meanwhile")
+        if photograph.gone or photograph.problem:
+            raise UserError(photograph.problem or "it is no longer in the folder")
+
+    def scribble_bytes(self, photograph: Photograph) -> Optional[bytes]:
+        path = self.scribble_file(photograph)
+        return path.read_bytes() if path and path.is_file() else None
+
+    def put_scribble(self, photograph: Photograph, mask: np.ndarray) -> None:
+        """Write a scribble, or remove it if it marks nothing. First the tags: a scribble needs them."""
+        marked = names_in(mask, self.classes)
+        tags = photograph.tags
+        if tags is None and not marked and (mask != VOID).any():
+            raise UserError("tag the photograph first: the background alone does not say what it shows")
+        if marked - set(tags or ()):
+            names = {*marked, *(tags or ())}
+            both = tuple(name for name in self.classes if name in names)
+            self.write_tags([Change(photograph.number, photograph.revision, both, photograph.large)])
+        path = self.scribble_file(photograph)
+        if (mask == VOID).all():
+            with contextlib.suppress(FileNotFoundError):
+                path.unlink()
+        else:
+            buffer = io.BytesIO()
+            indexed(mask).save(buffer, "PNG")
+            save(path, buffer.getvalue())
+        self.scribbles.__dict__.pop("pictures", None)           # it has listed the folder
+        self.revision += 1
+        photograph.scribble_stamp = self.scribble_stamp(photograph)
+        photograph.scribble = self.revision if photograph.scribble_stamp else 0
+        photograph.revision = self.revision
+        self.note_written()
+
+    def name_scribbles(self) -> None:
+        """tools/learn.py uses scribbles if constraints.toml names them."""
+        (self.root / SCRIBBLES).mkdir(exist_ok=True)
+        path = self.root / PRIORS
+        text = path.read_bytes() if path.is_file() else b""
+        between = b"" if not text else b"\n" if text.endswith(b"\n") else b"\n\n"
+        save(path, text + between + b"[scribbles]\n")
+        self.check()
+
+    # New photographs
+
+    def add_photograph(self, name: str, part: Path) -> tuple:
+        """Move a file that can be read into the folder: (photograph, whether it is new)."""
+        self.check()
+        same = [photograph for photograph in self.there() if photograph.id == SUFFIX.sub("", name)]
+        for photograph in same:
+            if digest(self.file(photograph)) == digest(part):
+                return photograph, False
+        if same:
+            raise UserError(f"{name}: there is another photograph of that name")
+        try:
+            os.link(part, self.images / name)                   # never over another file
+        except FileExistsError:
+            raise UserError(f"{name}: there is another file of that name") from None
+        found = stamp(self.images / name)
+        self.seen[0][name] = found
+        self.read_photograph(name, found, None)
+        self.revision += 1
+        photograph = self.by_path[name]
+        photograph.revision, photograph.gone = self.revision, False
+        return photograph, True
+
+
+# Parts
+
+def stamp(path: Path) -> Optional[tuple]:
+    """(time of the last change, size, number) of a file; None if it is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def check_class_names(classes: tuple) -> None:
+    """UserError unless tools/learn.py can use the names, and a table can hold several of them in a field."""
+    try:
+        check_classes(classes)
+    except ValueError as error:
+        raise UserError(f"{CLASSES}: {error}") from None
+    for name in classes:
+        if set(name) & set(SEPARATORS):
+            raise UserError(f"{CLASSES}: the class {name!r} holds one of {' '.join(SEPARATORS)}, which stand between "
+                            "tags; rename it")
+
+
+def is_plain_name(path: str) -> bool:
+    """Whether a table finds the photograph again under this name."""
+    odd = any(unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp") for letter in path)
+    return not odd and "\\" not in path
+
+
+def shown_name(path: str) -> str:
+    return path.encode("utf-8", "replace").decode()
+
+
+def names_in(mask: Optional[np.ndarray], classes: tuple) -> set:
+    """The classes that a scribble marks."""
+    if mask is None:
+        return set()
+    return {classes[label] for label in np.unique(mask) if BACKGROUND < label < len(classes)}
+
+
+def draw_stroke(picture: Image.Image, stroke: Stroke) -> None:
+    """Draw a stroke with round ends into a picture of label ids."""
+    width, height = picture.size
+    pen = ImageDraw.Draw(picture)
+    radius = stroke.radius * max(width, height)
+    points = [(x * (width - 1), y * (height - 1)) for x, y in stroke.points]
+    if len(points) > 1 and radius > 0:
+        pen.line(points, fill=stroke.label, width=max(1, round(2 * radius)), joint="curve")
+    elif len(points) > 1:
+        pen.line(points, fill=stroke.label)
+    for x, y in points:
+        if radius < 1:
+            pen.point((round(x), round(y)), fill=stroke.label)
+        else:
+            pen.ellipse((x - radius, y - radius, x + radius, y + radius), fill=stroke.label)

@@ -1,0 +1,129 @@
+"""Other photographs, brought by the browser, segmented with the model by tools/infer.py. One batch at a time."""
+import asyncio
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Optional
+
+from album import NotThere
+from children import Child
+from PIL import Image
+
+from ccnn.errors import UserError
+from ccnn.paths import ROOT
+
+MOST = 500              # photographs of a batch
+
+TICK = 0.5              # seconds between two looks at what is done
+
+
+class Batch(Child):
+    def __init__(self, number: int, place: Path) -> None:
+        super().__init__()
+        self.number, self.place = number, place
+        self.names: list[str] = []
+        self.phase = "open"
+        self.done: set = set()
+        self.masks.mkdir(parents=True)
+        self.photographs.mkdir()
+
+    @property
+    def photographs(self) -> Path:
+        return self.place / "photographs"
+
+    @property
+    def masks(self) -> Path:
+        return self.place / "masks"
+
+    def add(self, name: str, part: Path) -> None:
+        """Take a file that can be read. It gets a number; its name is used in the archive alone."""
+        with Image.open(part) as image:
+            suffix = {"JPEG": ".jpg", "PNG": ".png"}.get(image.format or "", f".{(image.format or 'img').lower()}")
+        os.replace(part, self.photographs / f"{len(self.names):04}{suffix}")
+        self.names.append(name)
+
+    def look(self) -> None:
+        self.done = {int(path.stem) for path in self.masks.glob("*.png")}
+
+    def describe(self) -> dict:
+        return {"batch": self.number, "phase": self.phase, "done": len(self.done), "total": len(self.names),
+                "photographs": [{"name": name, "done": k in self.done} for k, name in enumerate(self.names)],
+                "error": self.problem, "lines": list(self.lines)}
+
+    def members(self):
+        """(path, name in the archive) of everything that was made."""
+        taken: set = set()
+        for k, name in enumerate(self.names):
+            stem, number = Path(name).stem, 2
+            while stem.casefold() in taken:
+                stem, number = f"{Path(name).stem}-{number}", number + 1
+            taken.add(stem.casefold())
+            yield self.masks / f"{k:04}.png", f"masks/{stem}.png"
+            yield self.masks / f"overlay/{k:04}.jpg", f"overlay/{stem}.jpg"
+
+
+class Batches:
+    def __init__(self, workshop) -> None:
+        self.workshop = workshop
+        self.number = 0
+        self.batch: Optional[Batch] = None
+
+    @property
+    def place(self) -> Path:
+        return self.workshop.place / "batches"
+
+    def clear(self) -> None:
+        shutil.rmtree(self.place, ignore_errors=True)
+
+    def get(self, number: int) -> Batch:
+        if not self.batch or self.batch.number != number:
+            raise NotThere(f"there is no batch {number}")
+        return self.batch
+
+    async def new(self) -> Batch:
+        await self.close()
+        await asyncio.to_thread(self.clear)
+        self.number += 1
+        self.batch = Batch(self.number, self.place / str(self.number))
+        return self.batch
+
+    async def segment(self, batch: Batch) -> None:
+        model = self.workshop.root / "model.ccnn"
+        if not model.is_file():
+            raise UserError("there is no model yet; train first")
+        if not batch.names:
+            raise UserError("bring some photographs first")
+        if batch.running:
+            raise UserError("it is being segmented")
+        batch.phase = "segmenting"
+        await batch.start([sys.executable, str(ROOT / "tools/infer.py"), "--model", str(model), "--jobs", "1",
+                           "--force", "--out", str(batch.masks), str(batch.photographs)])
+        self.watching = asyncio.ensure_future(self.watch(batch))
+
+    async def watch(self, batch: Batch) -> None:
+        while batch.running:
+            await self.tell(batch)
+            await asyncio.sleep(TICK)
+        await self.tell(batch)
+        batch.phase = "done" if batch.done else "failed"
+        batch.lines = type(batch.lines)((self.named(batch, line) for line in batch.lines), batch.lines.maxlen)
+        batch.problem = batch.problem and self.named(batch, batch.problem)
+        self.workshop.hub.send("batch", batch.describe())
+
+    async def tell(self, batch: Batch) -> None:
+        before = len(batch.done)
+        await asyncio.to_thread(batch.look)
+        if len(batch.done) != before or not before:
+            self.workshop.hub.send("batch", batch.describe())
+
+    def named(self, batch: Batch, line: str) -> str:
+        """A line with the names of the photographs in place of their numbers."""
+        for path in sorted(batch.photographs.iterdir()):
+            line = line.replace(str(path), batch.names[int(path.stem)])
+        return self.workshop.plain(line)
+
+    async def close(self) -> None:
+        if self.batch:
+            await self.batch.end()
+            self.batch = None

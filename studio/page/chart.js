@@ -1,0 +1,36 @@
+/* The loss curve: one line over iterations, as SVG. */
+import {texts} from "./texts.js"
+
+const WIDTH = 300, HEIGHT = 132, LEFT = 34, BASE = 108, TOP = 8
+
+function svg(tag, attributes, text = "") {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", tag)
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value)
+    made.textContent = text
+    return made
+}
+
+/* The least round number that is not below value; its halves are round, too. */
+export function nice(value) {
+    const power = 10 ** Math.floor(Math.log10(Math.max(value, 1e-6)))
+    return [1, 1.2, 1.6, 2, 2.4, 3, 4, 5, 6, 8, 10].find(k => k * power >= value * (1 - 1e-9)) * power
+}
+
+/* points: [[iteration, loss]]; iterations: where the training ends, or 0. */
+export function lossChart(points, iterations) {
+    const xMost = Math.max(iterations, points.at(-1)[0], 1), yMost = nice(Math.max(...points.map(([, y]) => y)))
+    const fx = x => LEFT + (WIDTH - LEFT - 8) * x / xMost
+    const fy = y => BASE - (BASE - TOP) * Math.min(y, yMost) / yMost
+    const label = texts.lossSpoken(points[0][1], points.at(-1)[1], points.at(-1)[0])
+    const chart = svg("svg", {viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label, class: "chart"})
+    for (const y of [0, yMost / 2, yMost]) {
+        chart.append(svg("line", {x1: LEFT, x2: WIDTH - 8, y1: fy(y), y2: fy(y), class: "grid"}),
+                     svg("text", {x: LEFT - 5, y: fy(y) + 4, "text-anchor": "end", class: "tick"}, +y.toPrecision(3)))
+    }
+    chart.append(svg("text", {x: LEFT, y: HEIGHT - 6, class: "tick"}, texts.lossAxis),
+                 svg("text", {x: WIDTH - 8, y: HEIGHT - 6, "text-anchor": "end", class: "tick"}, xMost),
+                 svg("polyline", {points: points.map(([x, y]) => `${fx(x).toFixed(1)},${fy(y).toFixed(1)}`).join(" ")}))
+    const [x, y] = points.at(-1)
+    chart.append(svg("circle", {cx: fx(x), cy: fy(y), r: 3}))
+    return chart
+}

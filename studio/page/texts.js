@@ -1,0 +1,186 @@
+/* Every English text of the page. A function takes what stands in the sentence. */
+
+const counted = (number, one, many = `${one}s`) => `${number} ${number === 1 ? one : many}`
+const photographs = number => counted(number, "photograph")
+const percent = share => `${+(100 * share).toFixed(share > 0 && share < 0.0995 ? 1 : 0)} %`
+const time = seconds => seconds < 90 ? `${Math.ceil(seconds)} s` : `${Math.round(seconds / 60)} min`
+const left = seconds => seconds === null ? "" : `, ${time(seconds)} left`
+
+export const texts = {
+    // the frame
+    title: "CCNN studio",
+    undo: "Undo", undoHint: "Undo (Ctrl+Z)",
+    redo: "Redo", redoHint: "Redo (Ctrl+Shift+Z)",
+    help: "Keys", helpHint: "Keys (?)",
+    views: "Views",
+    viewPhotographs: "Photographs", viewLearn: "Learn", viewOut: "Take away",
+    tally: ({photographs: all, decided}) => `${decided} of ${photographs(all)} tagged`,
+    close: "Close", closeHint: "Close (Esc)",
+
+    // photographs
+    photographs: "Photographs",
+    show: "Show", order: "Order",
+    filters: {
+        all: number => `All photographs (${number})`,
+        undecided: number => `Undecided (${number})`,
+        none: number => `None of the classes (${number})`,
+        disputed: number => `Disputed by the model (${number})`,
+        scribbled: number => `With marks (${number})`,
+        problem: number => `Cannot be used (${number})`,
+        class: (number, name) => `${name} (${number})`,
+    },
+    orders: {folder: "as in the folder", doubt: "disputed first"},
+    update: number => `Update: ${number} no longer fit`,
+    updateOrder: "Update the order",
+    masks: "Masks", masksHint: "Show masks on the photographs (M)",
+    open: "Open", openHint: "Open large (Enter)",
+    selectAll: "Select all", selectAllHint: "Select all (Ctrl+A)",
+    addPhotographs: "Add photographs…",
+    selected: number => number ? `${photographs(number)} selected. Keys act on all of them; Esc selects none.` : "",
+    nothingHere: "No photograph here. Show all photographs to see them again.",
+    cannotBeUsed: "cannot be used",
+    dispute: (name, {area, tagged}) => tagged ? `${name} is tagged, but hardly found`
+        : `${name} is not tagged, but covers ${percent(area)}`,
+    tagSpoken: (name, large) => large ? `${name}, large` : name,
+
+    // classes
+    classbar: "What do the photographs show?",
+    undecided: "undecided", undecidedHint: "Take the decision back (Backspace)",
+    none: "none of the classes", noneKey: "none", noneHint: "None of the classes is to be seen (0)",
+    large: "large", largeMark: "large",
+    largeHint: "The next class covers more than a tenth of the photograph (hold Shift with its key)",
+    tagHint: label => label <= 9 ? `Key ${label}; with Shift: large` : "With Shift: large",
+    typeClass: "Type a class",
+    addClass: "Add",
+    editClasses: "Edit classes", edit: "Edit",
+    editClassesHint: "A class that photographs, marks or constraints still use cannot be removed.",
+    className: name => `Name of the class ${name}`,
+    rename: "Rename", renameLabel: name => `Rename ${name}`,
+    remove: "Remove", removeLabel: name => `Remove ${name}`,
+    noClasses: "There are no classes yet. Type one beside the keys.",
+    classCount: number => photographs(number),
+    classAdded: (name, key) => key <= 9 ? `${name} is a class now: its key is ${key}.` : `${name} is a class now.`,
+    tagged: (what, number) => `${what}: ${photographs(number)}`,
+    undone: number => `Undone: ${photographs(number)}`,
+    redone: number => `Redone: ${photographs(number)}`,
+    nothingToUndo: "There is nothing to undo.",
+    nothingToRedo: "There is nothing to redo.",
+
+    // changes that did not arrive
+    conflict: names => `Changed elsewhere meanwhile, and shown as it is now: ${names.slice(0, 3).join(", ")}`
+        + (names.length > 3 ? ` and ${names.length - 3} more` : ""),
+    refused: (name, error) => `${name}: ${error}`,
+    lost: waiting => "The studio does not answer; trying again."
+        + (waiting ? ` ${counted(waiting, "change waits", "changes wait")} to be saved: leave this page open.` : ""),
+    restarted: waiting => "The studio was started again: open the address that it printed."
+        + (waiting ? ` ${counted(waiting, "change was", "changes were")} not saved.` : ""),
+
+    // learning
+    learn: "Learn",
+    steps: [
+        "Drop photographs onto this page, or put them into the folder.",
+        "Type what you look for, and press its key on every photograph that shows it; press 0 where there is none.",
+        "Press Train: the masks appear on the photographs, and you correct the tags that the model disputes.",
+    ],
+    features: "Photographs read",
+    featuresText: (done, total, seconds) =>
+        `Reading photographs: ${Math.floor(100 * done / total)} %${left(seconds)}`,
+    train: "Train", stop: "Stop",
+    check: "Train and check",
+    checkHint: "Hold photographs out as well, to measure how many tags are found; takes longer",
+    trainingProgress: "Progress of the training",
+    phase: ({phase, iteration, iterations, loss, seconds}) => ({
+        features: "Reading photographs first",
+        training: `Step ${iteration} of ${iterations}` + (loss === null ? "" : `, loss ${loss.toPrecision(2)}`)
+            + left(seconds),
+        report: "Writing the report",
+        stopping: "Stopping after this step",
+    })[phase] ?? phase,
+    nothingNew: "The model knows all tags.",
+    auto: "Train by itself",
+    autoHint: "Trains when you pause, and goes on from where it was.",
+    model: ({classes, photographs: seen, iterations, final}) =>
+        `${final ? "Model" : "Model in the making"}: ${classes.slice(1).join(", ")}; ${photographs(seen)}, `
+        + `${counted(iterations, "step")}.`,
+    lines: "What the training said",
+    lossAxis: "loss over steps",
+    lossSpoken: (first, last, steps) =>
+        `Loss: ${first.toPrecision(2)} at first, ${last.toPrecision(2)} after ${steps} steps`,
+
+    // taking away
+    out: "Take away",
+    exportModel: ["model.ccnn", "the model, one file"],
+    exportTags: ["tags.csv", "the tags, as a table"],
+    exportMasks: ["masks.zip", "a mask per photograph"],
+    exportCoco: ["coco.json", "the masks, as COCO"],
+    exportReport: ["report.html", "what was learned, and which tags to doubt"],
+    afterTraining: "after a training", afterTagging: "after the first tag", afterCheck: "after a training with check",
+    commands: "The same from the command line",
+    commandsHint: "The folder holds everything: tags, classes, model.",
+    copy: "Copy", copied: "Copied", copySelected: "Press Ctrl+C", copyLabel: what => `Copy the command: ${what}`,
+    batch: "Segment other photographs",
+    batchHint: "With this model. They are not added to the folder.",
+    batchChoose: "Choose photographs…", batchFolder: "Choose a folder…",
+    batchDrop: "or drop them here",
+    batchProgress: "Progress of the other photographs",
+    batchSending: (done, total) => `Sending: ${done} of ${total}`,
+    batchSegmenting: (done, total) => `Segmenting: ${done} of ${total}`,
+    batchDone: total => `${photographs(total)} segmented.`,
+    batchNothing: "No photograph could be read.",
+    batchZip: "Masks and overlays (zip)",
+    batchAlt: name => `${name} under its mask`,
+    noPictures: "There is no picture among these files.",
+
+    // adding photographs
+    dropping: "Drop to add these photographs to the folder",
+    adding: (done, total) => `Adding photographs: ${done} of ${total}`,
+    added: number => `${photographs(number)} added.`,
+
+    // a photograph opened large
+    previous: "Previous photograph", next: "Next photograph",
+    pixels: (width, height) => `${width} × ${height} pixels`,
+    layer: "On the photograph",
+    layers: {mask: "Mask", outline: "Outlines", probability: "Probability", p: "What training aims at (p)",
+             nothing: "Nothing"},
+    probabilityOf: "of",
+    opacity: "Opacity",
+    areas: "Shares of the photograph",
+    areasText: "Light: what the net says (q). Full: the closest answer that keeps the bounds (p). Drag a bound to "
+        + "see p move.",
+    areasNone: "Tag the photograph and train: then the shares of its classes stand here.",
+    areasReset: "Bounds as trained",
+    areaNumbers: ({q, p, allowed}) => allowed ? `${percent(q)} → ${percent(p)}` : `${percent(q)} → not tagged`,
+    bound: (name, which) => which === "least" ? `${name}: at least` : `${name}: at most`,
+    percent,
+    solved: ({status, iterations, milliseconds}) => ({
+        optimal: `Solved in ${counted(iterations, "step")}, ${milliseconds.toFixed(milliseconds < 10 ? 1 : 0)} ms.`,
+        infeasible: "Nothing keeps all these bounds at once.",
+        stalled: "The solver stopped before it was sure.",
+    })[status],
+    scribble: "Mark by hand",
+    scribbleHint: "A point or a line says what lies there; a few are enough.",
+    draw: "Draw", drawHint: "Draw with the mouse or a finger (D)",
+    drawing: "Drawing: arrows move the cross, with Shift by less; Enter marks a point",
+    drawClass: "with", erase: "eraser",
+    drawUndo: "Undo mark",
+    brush: "Brush",
+    scribbleConflict: "The marks were changed elsewhere; they are shown as they are now. Draw again.",
+
+    // help
+    keys: "Keys",
+    keyTable: [
+        ["1 – 9", "tag with this class; again: take the tag away"],
+        ["Shift + 1 – 9", "the class covers more than a tenth"],
+        ["0 or N", "none of the classes"],
+        ["Backspace or Delete", "no decision"],
+        ["/", "type a class"],
+        ["Arrows", "move; with Shift: select"],
+        ["Space", "select, or not"],
+        ["Ctrl + A, Esc", "select all, select none"],
+        ["Enter, Esc", "open large, back"],
+        ["M", "masks on and off"],
+        ["D", "draw on a photograph opened large; then Tab to it: arrows and Enter"],
+        ["Ctrl + Z, Ctrl + Shift + Z", "undo, redo"],
+        ["?", "this list"],
+    ],
+}

@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""Tag photographs in a browser, train, look at the masks, correct, train again.
+
+    tools/studio.py photos              # prints the address of a page on this machine, and opens it
+
+The folder holds photographs; it may be empty, or new. Whatever the page does is kept in the files that tools/learn.py
+uses: classes.txt, tags.csv, scribbles/, model.ccnn. So the page may be closed at any moment, and the tools and the page
+may be used in turn.
+
+While you tag, the features of the photographs are computed in the background. "Train" runs tools/learn.py: half a
+minute for 60 photographs on two cores once the features are there. The masks appear while it learns.
+
+Only this machine can open the page, and only with the address that is printed. ^C ends everything.
+"""
+import asyncio
+import os
+import secrets
+import socket
+import sys
+import webbrowser
+from pathlib import Path
+from typing import Optional
+
+import _activate  # noqa: F401
+
+from ccnn import command
+from ccnn.errors import UserError
+from ccnn.files import lock
+from ccnn.paths import ROOT
+
+WORK = ".ccnn"      # as ccnn.own_folder has it, whose import takes a second in each process that the studio starts
+
+PORT = 8324
+
+DEFAULT = ROOT / "output/studio"
+
+
+def main(argv=None):
+    args = parse_args(argv)
+    try:
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as missing:
+        raise UserError(f"{missing}; `make studio` installs what the page needs") from None
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    folder = open_folder(args.photos)
+    held = lock(folder / WORK / "studio.lock", "process {holder} has this folder open in a studio; use its page, or "
+                "stop it (kill {holder})")
+    asyncio.run(serve(folder, find_port(args.port), args.steps, args.no_browser))
+    held.close()
+
+
+def open_folder(folder: Path) -> Path:
+    """The folder, which is made if it is not there."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder}: is a file; give the folder of your photographs")
+    if (folder / "Annotations").is_dir() and not (folder / "tags.csv").exists():
+        raise UserError(f"{folder}: has boxes in Annotations and no tags.csv; tools/import_tags.py makes it")
+    (folder / WORK).mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def find_port(wanted: int) -> socket.socket:
+    """A socket on this machine's own address; another port if the wanted one is taken."""
+    for port in (wanted, 0):
+        found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            found.bind(("127.0.0.1", port))
+            found.listen(128)
+            return found
+        except OSError:
+            found.close()
+    raise UserError("no port is free on 127.0.0.1; end some programs")
+
+
+async def serve(folder: Path, opened: socket.socket, steps: Optional[int], quiet: bool) -> None:
+    import uvicorn
+    from gate import Gate
+    from routes import application
+    from workshop import Workshop
+    port, token = opened.getsockname()[1], secrets.token_urlsafe(24)
+    workshop = Workshop(folder, steps)
+
+    class Server(uvicorn.Server):
+        def handle_exit(self, sig, frame):
+            workshop.hub.close()                    # pages listen for ever: let them go first
+            super().handle_exit(sig, frame)
+
+        async def startup(self, sockets=None):
+            await super().startup(sockets)
+            address = f"http://127.0.0.1:{port}/?token={token}"
+            print(address, flush=True)
+            if not quiet and (os.environ.get("DISPLAY") or sys.platform == "darwin"):
+                await asyncio.to_thread(webbrowser.open, address)
+
+    await Server(uvicorn.Config(
+        Gate(application(workshop), port, token), log_level="warning", access_log=False, server_header=False,
+        proxy_headers=False, ws="none", http="h11", loop="asyncio", lifespan="on", timeout_graceful_shutdown=2,
+        limit_concurrency=300)).serve(sockets=[opened])
+
+
+def parse_args(argv):
+    parser = command.parser(__doc__)
+    add = parser.add_argument
+    add("photos", nargs="?", type=Path, default=DEFAULT, help=f"the folder (default: {DEFAULT.relative_to(ROOT)})")
+    add("--port", type=command.count, default=PORT, metavar="N", help="if it is taken, another (default: %(default)s)")
+    add("--steps", type=command.count, metavar="N", help="of a training, as tools/learn.py takes them")
+    add("--no-browser", action="store_true", help="print the address only")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    command.run(main)

@@ -1,0 +1,141 @@
+"""tools/learn.py as a child process, watched through the files that it writes: its log, its snapshots.
+
+    await trainer.start(check=False)
+    trainer.look()                      # now and then, in a thread: reads what is new
+    trainer.status(), trainer.snapshot, trainer.points
+"""
+import re
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+from children import Child
+
+from ccnn.caffelog import Curves, read_line
+from ccnn.learn import RECIPE
+from ccnn.paths import ROOT
+from ccnn.snapshots import snapshots
+
+LEARN = ROOT / "tools/learn.py"
+
+
+class Snapshot(NamedTuple):
+    weights: Path
+    version: str
+    iterations: int
+
+
+class Round:
+    """The log of one training of Caffe's, read as it grows."""
+
+    def __init__(self, log: Path) -> None:
+        self.log, self.prefix, self.read = log, log.with_suffix(""), 0
+        self.curves = Curves()
+        self.steps = self.max_iter()
+
+    @property
+    def name(self) -> str:
+        return f"{self.log.parent.name[:8]}-{self.prefix.name}"
+
+    def max_iter(self) -> int:
+        try:
+            found = re.search(r"^max_iter: (\d+)", Path(f"{self.prefix}.solver.prototxt").read_text(), re.M)
+        except OSError:
+            return 0
+        return int(found[1]) if found else 0
+
+    def look(self) -> None:
+        with open(self.log, "rb") as file:
+            file.seek(self.read)
+            text = file.read()
+        whole = text.rfind(b"\n") + 1
+        self.read += whole
+        for line in filter(None, map(read_line, text[:whole].decode(errors="replace").splitlines())):
+            self.curves.add(line)
+        self.steps = self.steps or self.max_iter()
+
+    @property
+    def iteration(self) -> int:
+        return max(self.curves.loss, default=0)
+
+    def newest(self) -> Optional[Snapshot]:
+        """The newest snapshot that is written to its end: Caffe writes the state after the weights."""
+        for number, state in reversed(snapshots(self.prefix).items()):
+            weights = state.with_suffix(".caffemodel")
+            if weights.is_file():
+                return Snapshot(weights, f"{self.name}-{number}", number)
+        return None
+
+
+class Trainer(Child):
+    def __init__(self, root: Path, work: Path, steps: Optional[int]) -> None:
+        super().__init__()
+        self.root, self.work, self.steps = root, work, steps
+        self.kind: Optional[str] = None
+        self.stopping = False
+        self.photographs = 0
+        self.begun = 0.0
+        self.rounds: dict = {}                          # {log: Round} of this training
+        self.first: Optional[tuple] = None              # (time, iteration) when the rate was first known
+        self.snapshot: Optional[Snapshot] = None
+
+    async def begin(self, check: bool, photographs: int) -> None:
+        self.kind, self.stopping, self.photographs = "check" if check else "train", False, photographs
+        self.begun, self.rounds, self.first, self.snapshot = time.time(), {}, None, None
+        await self.start([sys.executable, str(LEARN), str(self.root), *([] if check else ["--no-check"]),
+                          *(["--steps", str(self.steps)] if self.steps else [])])
+
+    def stop(self) -> None:
+        self.stopping = True
+        self.interrupt()
+
+    def look(self) -> None:
+        """Read what is new."""
+        if not self.kind:
+            return
+        for log in (self.work / "runs").glob("*/*.log"):
+            if log.stat().st_mtime >= self.begun - 1:
+                self.rounds.setdefault(log, Round(log)).look()
+        for one in self.rounds.values():
+            self.snapshot = one.newest() or self.snapshot
+
+    @property
+    def present(self) -> Optional[Round]:
+        """The round that is running, or was the last."""
+        return list(self.rounds.values())[-1] if self.rounds else None
+
+    @property
+    def points(self) -> list:
+        """[[iteration, loss]] of the present round."""
+        return [[iteration, round(loss, 5)] for iteration, loss in self.present.curves.loss.items()] \
+            if self.present else []
+
+    def progress(self) -> tuple:
+        """(steps done, steps in all) over both rounds."""
+        rounds = list(self.rounds.values())
+        done, total = sum(one.iteration for one in rounds), sum(one.steps for one in rounds)
+        if [one.prefix.name for one in rounds] == ["first"]:
+            steps = self.steps or max(RECIPE.steps, round(RECIPE.epochs * self.photographs / 4))
+            total += round(steps * RECIPE.second)
+        return done, total
+
+    def seconds(self, done: int, total: int) -> Optional[int]:
+        """The time that is left, from the rate so far."""
+        if self.first is None or done < self.first[1]:
+            self.first = (time.time(), done) if done else None
+            return None
+        passed, steps = time.time() - self.first[0], done - self.first[1]
+        return round(passed / steps * (total - done)) if steps else None
+
+    def status(self) -> dict:
+        done, total = self.progress() if self.running else (0, 0)
+        phase = "idle"
+        if self.running:
+            ready = any(line.endswith(": ready") for line in self.lines)
+            phase = "stopping" if self.stopping else "report" if ready else "training" if self.rounds else "features"
+        loss = list(self.present.curves.loss.values())[-1:] if self.present and self.running else []
+        return {"phase": phase, "kind": self.kind if self.running else None, "iteration": done, "iterations": total,
+                "loss": round(loss[0], 5) if loss else None,
+                "seconds": self.seconds(done, total) if phase == "training" else None,
+                "lines": list(self.lines), "problem": self.problem}

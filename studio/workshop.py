@@ -1,0 +1,408 @@
+"""The studio itself: the folder, the loop of training, what the model says, and who is told of it.
+
+    workshop = Workshop(root)
+    await workshop.open()               # and from now on it works in the background
+    await workshop.close()              # ends every child
+"""
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import Optional
+
+from album import TAGS, Album, NotThere, Photograph
+from batches import Batches
+from children import Child
+from events import Hub
+from photo_work import make_copy
+from pool import Pool
+from tag_file import save
+from trainer import Trainer
+from view import Head, Known, Question, answer_all, features_file, read_features, read_head, read_model_head
+
+from ccnn.errors import ImageError, UserError
+from ccnn.features import upright_shape
+from ccnn.files import digest, remove_parts
+from ccnn.grid import Scores
+from ccnn.learn import RECIPE
+from ccnn.own_folder import PRIORS
+from ccnn.paths import ROOT
+from ccnn.pictures import colours
+
+TICK = 0.4              # seconds between two looks at what the children have done
+
+MOST = 3                # seconds; where a look takes long, they are rarer
+
+IDLE = 8                # seconds without a change after which it trains by itself
+
+AGAIN = 60              # seconds after which features that failed are tried again
+
+BATCH = 50              # photographs per task of the pool
+
+TOLD = 500              # photographs in one event; of more the page asks by itself
+
+
+class Workshop:
+    def __init__(self, root: Path, steps: Optional[int] = None) -> None:
+        """steps : of a training; None: as many as tools/learn.py finds right"""
+        self.album = Album(root)
+        self.root, self.work = self.album.root, self.album.work
+        self.place = self.work / "studio"                   # of what is the studio's alone
+        self.server = secrets.token_urlsafe(6)
+        self.hub, self.pool = Hub(), Pool(2)
+        self.trainer, self.ahead = Trainer(self.root, self.work, steps), Child()
+        self.batches = Batches(self)
+        self.changing = asyncio.Lock()                      # one change of the album at a time
+        self.starting = asyncio.Lock()                      # one training
+        self.uploads, self.uploaded = 0, 0                  # at this moment; in all
+        self.head: Optional[Head] = None
+        self.model_stamp: object = None
+        self.answers: dict = {}                             # {number: answer} of the head
+        self.answered: set = set()                          # (number, revision) that were asked
+        self.asking: Optional[asyncio.Task] = None
+        self.ask_again = False
+        self.taking: Optional[asyncio.Task] = None
+        self.auto = False
+        self.changed_at = time.monotonic()
+        self.learned = self.failed = None                   # what the last training began with, or the last in vain
+        self.features_done, self.features_total, self.features_rate = 0, 0, None
+        self.tried, self.tried_at = None, 0.0               # what features were computed of, and when
+        self.told_status, self.told_points = "", (None, 0)
+        self.tasks: list = []
+        self.listing: tuple = 0, b""                        # (revision, all photographs as JSON)
+        self.asked: tuple = 0, None                         # (revision, question)
+
+    # Life
+
+    async def open(self) -> None:
+        self.place.mkdir(parents=True, exist_ok=True)
+        await asyncio.to_thread(remove_parts, self.work, 0)
+        await asyncio.to_thread(self.album.refresh)
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            self.auto = json.loads((self.place / "settings.json").read_text()).get("auto") is True
+        self.learned = await asyncio.to_thread(self.read_question)
+        self.batches.clear()
+        self.pool.warm()
+        await asyncio.to_thread(colours)                    # computed once, in a tenth of a second
+        self.tasks = [asyncio.ensure_future(self.forever(step, pause)) for step, pause in (
+            (self.notice, 2.0), (self.look, TICK), (self.work_ahead, 1.0), (self.tell, TICK / 2))]
+
+    async def close(self) -> None:
+        self.hub.close()
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(self.trainer.end(), self.ahead.end(), self.batches.close())
+        self.pool.close()
+
+    async def forever(self, step, pause: float) -> None:
+        while True:
+            begin = time.monotonic()
+            try:
+                await step()
+            except (UserError, OSError) as error:
+                self.hub.send("message", {"text": " ".join(str(error).split())})
+            await asyncio.sleep(max(pause, min(5 * (time.monotonic() - begin), MOST)))      # never busy with this alone
+
+    # The folder
+
+    async def change(self, function, *arguments):
+        """Change the album in a thread, one change at a time, and tell every page what is new."""
+        async with self.changing:
+            before, classes = self.album.revision, self.album.classes
+            try:
+                return await asyncio.to_thread(function, *arguments)
+            finally:
+                self.tell_changes(before, classes)
+
+    def tell_changes(self, before: int, classes: tuple) -> None:
+        revision = self.album.revision
+        if revision == before:
+            return
+        self.changed_at = time.monotonic()
+        changed = [photograph for photograph in self.album.photographs if photograph.revision > before]
+        if len(changed) > TOLD or classes != self.album.classes:
+            self.hub.send("changed", {"revision": revision, "all": True})
+        else:
+            self.hub.send("changed", {"revision": revision, "photographs": [*map(self.album.describe, changed)]})
+        self.hub.send("classes", self.classes())
+        self.answer_later()
+
+    async def notice(self) -> None:
+        """What others have changed in the folder."""
+        problem = self.album.problem
+        changed = await self.change(self.album.refresh)
+        if changed and self.told_status:
+            self.hub.send("message", {"text": f"the folder was changed outside; {len(changed)} photographs differ"})
+        if self.album.problem and self.album.problem != problem:
+            self.hub.send("message", {"text": self.album.problem})
+        await self.notice_model()
+
+    def classes(self) -> dict:
+        counts, table = self.album.images_with(), colours()
+        return {"revision": self.album.revision, "counts": self.album.counts(), "classes": [
+            {"label": label, "name": name, "colour": "#" + bytes(table[label]).hex(),
+             "photographs": counts[name] if label else 0} for label, name in enumerate(self.album.classes)]}
+
+    def photographs(self) -> bytes:
+        """The JSON of all photographs; made once per revision."""
+        if self.listing[0] != self.album.revision:
+            told = {"server": self.server, "revision": self.album.revision,
+                    "photographs": [*map(self.album.describe, self.album.photographs)]}
+            self.listing = self.album.revision, json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()
+        return self.listing[1]
+
+    def set_auto(self, auto: bool) -> None:
+        self.auto, self.changed_at = auto, time.monotonic()
+        save(self.place / "settings.json", json.dumps({"auto": auto}).encode())
+
+    # Smaller copies
+
+    async def copy(self, photograph: Photograph, side: int) -> Path:
+        """A smaller copy of a photograph, made once."""
+        source = self.album.file(photograph)
+        name = digest_of(photograph.path)
+        path = self.work / "thumbnails" / f"{name}-{photograph.version}-{side}.jpg"
+        if not path.is_file():
+            try:
+                await self.pool.run(make_copy, source, path, side)
+            except ImageError:
+                await self.change(self.album.mark_damaged, [photograph])
+                raise
+        return path
+
+    def next_upload(self) -> int:
+        self.uploaded += 1
+        return self.uploaded
+
+    # Features
+
+    def count_features(self) -> None:
+        photographs = [photograph for photograph in self.album.there() if not photograph.problem]
+        self.features_total = len(photographs) * len(RECIPE.sizes)
+        self.features_done = sum(features_file(self.work, size, photograph.id).is_file()
+                                 for size in RECIPE.sizes for photograph in photographs)
+
+    async def work_ahead(self) -> None:
+        """Compute features as long as some are missing and nothing else is to be done."""
+        before = self.features_done
+        await asyncio.to_thread(self.count_features)
+        wanted = {(photograph.path, photograph.stamp) for photograph in self.album.there() if not photograph.problem}
+        missing, now = self.features_total - self.features_done, time.monotonic()
+        if self.ahead.running:
+            if self.features_rate is None and self.features_done > before:
+                self.features_rate = now, self.features_done
+        elif missing and not self.trainer.running:
+            self.features_rate = None
+            if self.ahead.code == 0 and self.tried == wanted:
+                await self.change(self.album.mark_damaged, self.without_features())
+            elif self.tried != wanted or now - self.tried_at > AGAIN:
+                self.tried, self.tried_at = wanted, now
+                await self.ahead.start([sys.executable, str(ROOT / "studio/ahead.py"), str(self.root),
+                                        str(os.cpu_count())])
+        if self.features_done > before:
+            self.answer_later()
+
+    def without_features(self) -> list:
+        return [photograph for photograph in self.album.there() if not photograph.problem and not all(
+            features_file(self.work, size, photograph.id).is_file() for size in RECIPE.sizes)]
+
+    def features(self) -> dict:
+        seconds = None
+        if self.features_rate and self.features_done > self.features_rate[1]:
+            passed, done = time.monotonic() - self.features_rate[0], self.features_done - self.features_rate[1]
+            seconds = round(passed / done * (self.features_total - self.features_done))
+        return {"done": self.features_done, "total": self.features_total, "seconds": seconds,
+                "problem": self.ahead.problem}
+
+    # Training
+
+    def question(self) -> tuple:
+        """What a training depends on, as far as the album knows; made once per revision."""
+        if self.asked[0] != self.album.revision:
+            self.asked = self.album.revision, (self.album.classes, self.album.rules_stamp, tuple(
+                (photograph.path, photograph.stamp, photograph.tags, photograph.large, photograph.scribble_stamp)
+                for photograph in self.album.decided()))
+        return self.asked[1]
+
+    def read_question(self) -> Optional[tuple]:
+        """The present question, if the model that is there answers it: tags and classes are the same."""
+        try:
+            before = json.loads((self.work / "state.json").read_text())["question"]
+            decided = self.album.decided()
+            tags = {photograph.path: sorted(photograph.tags) for photograph in decided}
+            large = {photograph.path: sorted(photograph.large) for photograph in decided}
+            rules = self.root / PRIORS
+            same = (before["classes"], before["tags"], before["large"], before["constraints"]) == (
+                list(self.album.classes), tags, large, digest(rules) if rules.is_file() else None)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return self.question() if same and (self.root / "model.ccnn").is_file() else None
+
+    @property
+    def stale(self) -> bool:
+        return self.learned != self.question()
+
+    async def train(self, check: bool = False) -> None:
+        why = self.album.why_not()
+        if why:
+            raise UserError(why)
+        await self.ahead.end()
+        self.tried = None
+        self.learned = self.question()
+        await self.trainer.begin(check, len(self.album.decided()))
+        self.told_points = None, 0
+        self.ending = asyncio.ensure_future(self.after_training())
+
+    async def after_training(self) -> None:
+        assert self.trainer.listening
+        status = await self.trainer.listening
+        if status:
+            self.failed, self.learned = self.learned, None
+        self.changed_at = time.monotonic()
+        await self.notice_model()
+
+    async def look(self) -> None:
+        """What the training has done; train by itself if it is time to."""
+        if self.trainer.running:
+            await asyncio.to_thread(self.trainer.look)
+            self.tell_points()
+            if not self.taking or self.taking.done():
+                self.taking = asyncio.ensure_future(self.take_snapshot())
+        elif self.auto and time.monotonic() - self.changed_at > IDLE and not self.album.why_not() \
+                and self.question() not in (self.learned, self.failed):
+            async with self.starting:
+                if not self.trainer.running:
+                    await self.train()
+
+    def tell_points(self) -> None:
+        present = self.trainer.present
+        if not present:
+            return
+        points, (run, number) = self.trainer.points, self.told_points
+        number = number if run == present.name else 0
+        if points[number:]:
+            self.hub.send("loss", {"run": present.name, "points": points[number:]})
+            self.told_points = present.name, len(points)
+
+    async def take_snapshot(self) -> None:
+        found, head = self.trainer.snapshot, self.head
+        if not found or (head and head.version == found.version) or not self.learned:
+            return
+        with contextlib.suppress(UserError, OSError):           # removed meanwhile, or not of this net
+            self.use(await self.pool.run(read_head, found.weights, found.version, self.learned[0], {
+                "final": False, "iterations": found.iterations, "photographs": self.trainer.photographs, "date": ""}))
+
+    async def notice_model(self) -> None:
+        """Read model.ccnn if it is new."""
+        path = self.root / "model.ccnn"
+        try:
+            found = path.stat()
+        except OSError:
+            return
+        now = found.st_mtime_ns, found.st_size, found.st_ino
+        if now == self.model_stamp or (self.trainer.running and self.head and not self.head.about["final"]
+                                       and not any(line.endswith(": ready") for line in self.trainer.lines)):
+            return
+        self.model_stamp = now
+        self.use(await self.pool.run(read_model_head, path))
+
+    def use(self, head: Head) -> None:
+        """Answer with this model from now on."""
+        self.head, self.answers, self.answered = head, {}, set()
+        self.hub.send("answers", {"version": head.version, "answers": []})
+        self.answer_later()
+
+    # What the model says
+
+    def known(self, photograph: Photograph) -> Optional[Known]:
+        if photograph.tags is None:
+            return None
+        return Known(photograph.id, photograph.tags, photograph.large, self.album.sizes, self.album.priors,
+                     self.album.classes)
+
+    def scores(self, photograph: Photograph, head: Optional[Head]) -> tuple:
+        """(Scores, (height, width)); NotThere if there is no model, or not yet its features. Milliseconds."""
+        if not head:
+            raise NotThere("there is no model yet")
+        size = upright_shape(str(self.album.file(photograph)))
+        scores: Scores = head.scores(read_features(self.work, photograph.id), size)
+        return scores, size
+
+    def answer_later(self) -> None:
+        """Answer, or do it again after the present answers: something is new."""
+        self.ask_again = True
+        if self.head and (not self.asking or self.asking.done()):
+            self.asking = asyncio.ensure_future(self.answer_all())
+
+    async def answer_all(self) -> None:
+        while self.ask_again and self.head:
+            self.ask_again = False
+            todo = await asyncio.to_thread(self.unanswered)
+            for start in range(0, len(todo), BATCH):
+                await self.answer(self.head, todo[start:start + BATCH])
+
+    def unanswered(self) -> list:
+        """[(key, photograph)] that have changed since the model was asked, or whose features are new."""
+        return [(key, photograph) for photograph in self.album.there()
+                if (key := (photograph.number, photograph.revision, self.album.sizes)) not in self.answered
+                and not photograph.problem
+                and all(features_file(self.work, size, photograph.id).is_file() for size in RECIPE.sizes)]
+
+    async def answer(self, head: Head, part: list) -> None:
+        questions = [Question(photograph.number, photograph.id, self.album.images / photograph.path,
+                              self.known(photograph)) for _, photograph in part]
+        try:
+            found = await self.pool.run(answer_all, head, self.work, questions)
+        except UserError:
+            return
+        if self.head is head:
+            self.answered.update(key for key, _ in part)
+            self.answers.update((answer["number"], answer) for answer in found)
+            self.hub.send("answers", {"version": head.version, "answers": found})
+
+    # Telling
+
+    def status(self) -> dict:
+        why, head = self.album.why_not(), self.head
+        model = head and {"version": head.version, "classes": list(head.classes), **head.about}
+        training = self.trainer.status()
+        training["lines"] = [*map(self.plain, training["lines"])]
+        training["problem"] = training["problem"] and self.plain(training["problem"])
+        return {"problem": self.album.problem, "features": self.features(), "training": training,
+                "auto": self.auto, "stale": self.stale, "can_train": not why and not self.trainer.running,
+                "why_not": why or ("a training is running" if self.trainer.running else None), "model": model,
+                "report": (self.root / "report.html").is_file()}
+
+    async def tell(self) -> None:
+        status = self.status()
+        text = json.dumps(status)
+        if text != self.told_status:
+            self.told_status = text
+            self.hub.send("status", status)
+
+    def plain(self, text: str) -> str:
+        """A line without the place of the folder."""
+        return text.replace(f"{self.root}/", "").replace(str(self.root), self.root.name)
+
+    def state(self) -> dict:
+        folder = shown(self.root)
+        return {"server": self.server, "folder": self.root.name, **self.classes(), "status": self.status(),
+                "commands": [
+                    {"what": "train", "line": f"tools/learn.py {folder}"},
+                    {"what": "segment", "line": f"tools/infer.py --model {folder}/model.ccnn --out masks new_photos"},
+                    {"what": "tags", "line": f"tools/import_tags.py {folder}/{TAGS}"}]}
+
+
+def digest_of(name: str) -> str:
+    return hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def shown(path: Path) -> str:
+    """A path as one would type it."""
+    return shlex.quote(os.path.relpath(path))

@@ -1,0 +1,153 @@
+"""The studio as a user starts it: a program in a process of its own, and a client that asks it."""
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from urllib.parse import urlsplit
+
+from drawn_photographs import random_trunk
+
+from ccnn.trunk import VGG16
+
+
+def copy_of_repository(root, place):
+    """What the studio needs, at another place: with VGG-16's convolutions, or random ones where these are not there."""
+    for name in ("tools", "studio", "prototxt", "solvers", "ccnn"):
+        shutil.copytree(root / name, place / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (place / ".caffe").symlink_to(root / ".caffe")
+    (place / "data").mkdir()
+    weights = place / "data" / VGG16.weights.name
+    if VGG16.weights.is_file():
+        weights.symlink_to(VGG16.weights)
+    else:
+        random_trunk(place / "prototxt/trunk.prototxt").save(str(weights))
+    return place
+
+
+def environment(root, place):
+    """The copy's library goes before the repository's."""
+    path = [place, root / "layers", root / ".caffe/packages"]
+    return {**os.environ, "PYTHONPATH": ":".join(map(str, path)), "OPENBLAS_NUM_THREADS": "1"}
+
+
+class Answer:
+    def __init__(self, response):
+        self.status, self.headers, self.body = response.status, response.headers, response.read()
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+    @property
+    def error(self):
+        """The one line of a refusal."""
+        text = self.json["error"]
+        assert 400 <= self.status < 600 and text and "\n" not in text and "Traceback" not in text, (self.status, text)
+        return text
+
+
+class Studio:
+    """A running studio; `with Studio(root, place, folder) as studio: studio.get("/api/state")`."""
+
+    def __init__(self, root, place, folder, *options):
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [sys.executable, str(place / "tools/studio.py"), str(folder), "--no-browser", *options], cwd=place,
+            env=environment(root, place), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.address = self.process.stdout.readline().strip()
+        if not self.address:
+            self.process.wait()
+            self.complaint = self.process.stderr.read()
+            return
+        self.token = re.search("token=(.*)", self.address)[1]
+        self.host = urlsplit(self.address).netloc
+
+    def __enter__(self):
+        assert self.address, self.complaint
+        return self
+
+    def __exit__(self, *_):
+        self.end(signal.SIGINT)
+
+    def end(self, number):
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        self.process.wait(timeout=60)
+        for stream in (self.process.stdout, self.process.stderr):
+            stream.close()
+
+    def ask(self, method, path, body=None, headers=None, **changes):
+        """An Answer. headers : in place of the usual ones, None leaves one out."""
+        usual = {"Host": self.host, "Authorization": f"Bearer {self.token}", "Origin": f"http://{self.host}"}
+        if body is not None and not isinstance(body, bytes):
+            body, usual["Content-Type"] = json.dumps(body).encode(), "application/json"
+        usual = {**usual, **(headers or {}), **changes}
+        connection = http.client.HTTPConnection(self.host, timeout=120)
+        try:
+            connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+            for key, value in usual.items():
+                if value is not None:
+                    connection.putheader(key, value)
+            if body is not None:
+                connection.putheader("Content-Length", str(len(body)))
+            connection.endheaders(body)
+            return Answer(connection.getresponse())
+        finally:
+            connection.close()
+
+    def get(self, path):
+        return self.ask("GET", path)
+
+    @property
+    def status(self):
+        return self.get("/api/state").json["status"]
+
+    def photographs(self):
+        """{name: photograph}"""
+        return {one["name"]: one for one in self.get("/api/photographs").json["photographs"]}
+
+    def tag(self, **tags):
+        """tag(a=[1], b=None): the tags of a.jpg and b.jpg, with their present revisions."""
+        there = self.photographs()
+        return self.ask("PUT", "/api/tags", {"changes": [
+            {"number": there[f"{name}.jpg"]["number"], "revision": there[f"{name}.jpg"]["revision"], "tags": labels}
+            for name, labels in tags.items()]})
+
+    def wait(self, until, patience=300):
+        """The status when until(status) is true."""
+        end = time.monotonic() + patience
+        while not until(status := self.status):
+            assert time.monotonic() < end, status
+            time.sleep(0.2)
+        return status
+
+    def train(self, **options):
+        answer = self.ask("POST", "/api/train", options)
+        assert answer.status == 202, answer.body
+        status = self.wait(lambda status: status["training"]["phase"] == "idle")
+        assert status["training"]["problem"] is None, status
+        return self.wait(lambda status: status["model"] and status["model"]["final"])
+
+
+def descendants(pid):
+    """{process: command line} of all that a process has started, and that they have."""
+    parents, commands = {}, {}
+    for place in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{place}/cmdline") as file, open(f"/proc/{place}/stat") as stat:
+                commands[int(place)] = file.read().replace("\0", " ")
+                state, parent, *_ = stat.read().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if state not in "ZX":
+            parents[int(place)] = int(parent)
+    found, new = {}, {pid}
+    while new:
+        new = {child for child, parent in parents.items() if parent in new}
+        found.update((child, commands[child]) for child in new)
+    return found

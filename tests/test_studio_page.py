@@ -1,0 +1,616 @@
+"""The studio's page in a real browser, with the real server and real trainings."""
+import csv
+import json
+import re
+import shutil
+import signal
+import zipfile
+
+import numpy as np
+import pytest
+from browser import CHROMIUM
+from drawn_photographs import photograph
+from PIL import Image
+from studio_server import Studio, copy_of_repository
+from test_pictures import contrast
+
+playwright_api = pytest.importorskip(
+    "playwright.sync_api", reason="needs playwright: make .caffe/packages/test-studio.txt")
+pytest.importorskip("uvicorn", reason="needs the studio's packages: make .caffe/packages/studio.txt")
+if not CHROMIUM:
+    pytest.skip("needs chromium", allow_module_level=True)
+
+expect = playwright_api.expect
+expect.set_options(timeout=120_000)            # a machine may be busy
+
+KINDS = ((1,), (2,), (1, 2), ())                # labels on the drawn photographs, in turn: cat, dog, both, none
+
+HOSTILE = "<img src=x onerror=window.hit=1>"
+
+SHORT = ("--steps", "40")                       # of a training: enough for masks that are not empty
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright_api.sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def place(root, tmp_path_factory):
+    return copy_of_repository(root, tmp_path_factory.mktemp("repository"))
+
+
+def draw_photographs(folder, number, seed):
+    """Write 00.jpg, 01.jpg, ...: small, drawn, in turn of KINDS."""
+    folder.mkdir()
+    for k in range(number):
+        image, _ = photograph(np.random.default_rng([seed, k]), KINDS[k % 4])
+        image.save(folder / f"{k:02}.jpg", quality=95)
+    return folder
+
+
+@pytest.fixture
+def open_page(browser):
+    """open_page(studio, ...): a page that is there. No script may fail in it."""
+    contexts, errors = [], []
+
+    def open_page(studio, width=1280, height=800, **options):
+        context = browser.new_context(viewport={"width": width, "height": height}, reduced_motion="reduce", **options)
+        context.set_default_timeout(120_000)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: errors.append(error))
+        page.goto(studio.address)
+        expect(page.locator("#folder")).to_have_text(studio.folder.name)
+        return page
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert not errors
+
+
+@pytest.fixture(scope="module")
+def studio(root, place, tmp_path_factory):
+    """Twelve photographs, two classes, no tags; tests may tag as they like."""
+    folder = draw_photographs(tmp_path_factory.mktemp("studio") / "photos", 12, 1)
+    (folder / "classes.txt").write_text("cat\ndog\n")
+    with Studio(root, place, folder) as studio:
+        yield studio
+
+
+@pytest.fixture(scope="module")
+def trained(root, place, browser, tmp_path_factory):
+    """A studio whose twelve photographs were tagged by keyboard on an empty page, and learned from."""
+    folder = draw_photographs(tmp_path_factory.mktemp("trained") / "photos", 12, 2)
+    with Studio(root, place, folder, *SHORT) as studio:
+        tag_and_train(browser, studio)
+        yield studio
+
+
+def tag_and_train(browser, studio):
+    page = browser.new_page()
+    page.set_default_timeout(120_000)
+    page.goto(studio.address)
+    expect(page.locator("#steps li")).to_have_count(3)          # it teaches
+    for name in ("cat", "dog"):
+        page.keyboard.press("/")
+        page.keyboard.type(name)
+        page.keyboard.press("Enter")
+        expect(key(page, name)).to_be_visible()
+    for k in range(12):
+        for label in KINDS[k % 4] or (0,):
+            page.keyboard.press(f"{label}")
+        if k < 11:
+            page.keyboard.press("ArrowRight")
+    expect(page.locator("#tally")).to_have_text("12 of 12 photographs tagged")
+    train(page)
+    page.close()
+
+
+def key(page, name):
+    return page.locator("#classbar .key", has=page.get_by_text(name, exact=True))
+
+
+def train(page):
+    page.locator("#train").click()
+    expect(page.locator("#stop")).to_be_visible()
+    expect(page.locator("#train")).to_be_visible(timeout=600_000)
+    assert page.locator("#train-problem").text_content() == ""
+    expect(page.locator("#model")).to_contain_text("Model:")
+
+
+def cell(page, name):
+    return page.locator(f".cell[title='{name}']")
+
+
+def tags_file(folder):
+    """{name: tags} of tags.csv, which is not there before the first tag."""
+    if not (folder / "tags.csv").exists():
+        return {}
+    with open(folder / "tags.csv", newline="") as file:
+        return {row["image"]: row["tags"] for row in csv.DictReader(file)}
+
+
+def wait_until(page, condition):
+    """Ask again while the page lives on."""
+    for _ in range(600):
+        if condition():
+            return
+        page.wait_for_timeout(100)
+    pytest.fail("it never came true")
+
+
+def covered(image):
+    """The share of an <img> that is not transparent, as the browser decoded it."""
+    return image.evaluate("""async image => {
+        await image.decode()
+        const canvas = document.createElement("canvas")
+        canvas.width = image.naturalWidth
+        canvas.height = image.naturalHeight
+        const context = canvas.getContext("2d")
+        context.drawImage(image, 0, 0)
+        const {data} = context.getImageData(0, 0, canvas.width, canvas.height)
+        let solid = 0
+        for (let k = 3; k < data.length; k += 4) solid += data[k] > 0
+        return solid / (data.length / 4)
+    }""")
+
+
+# --- tag, train, look, correct, take away ----------------------------------------------------------------------------
+
+def test_tags_typed_by_keyboard_are_in_the_file(trained):
+    wanted = ["cat", "dog", "cat;dog", ""]
+    assert tags_file(trained.folder) == {f"{k:02}.jpg": wanted[k % 4] for k in range(12)}
+    assert (trained.folder / "classes.txt").read_text().split() == ["cat", "dog"]
+
+
+def test_masks_lie_on_the_photographs(trained, open_page):
+    page = open_page(trained)
+    expect(cell(page, "00.jpg").locator("img.mask")).to_be_visible()
+    shares = [covered(cell(page, f"{k:02}.jpg").locator("img.mask")) for k in (0, 1, 2)]
+    assert any(0.01 < share < 0.99 for share in shares), shares
+    page.keyboard.press("m")
+    expect(page.locator("img.mask")).to_have_count(0)
+    page.reload()
+    expect(cell(page, "00.jpg").locator("img.mask")).to_be_visible()
+
+
+def test_loss_is_drawn(trained, open_page):
+    page = open_page(trained)
+    points = page.locator("#loss polyline").get_attribute("points").split()
+    assert len(points) >= 2
+    assert re.fullmatch(r"Loss: .* at first, .* after \d+ steps", page.locator("#loss svg").get_attribute("aria-label"))
+
+
+def test_a_photograph_opened_large(trained, open_page):
+    page = open_page(trained)
+    page.keyboard.press("Enter")
+    expect(page.locator("#viewer-title")).to_have_text("00.jpg")
+    overlay = page.locator("#overlay")
+    expect(overlay).to_be_visible()
+    for layer in ("outline", "probability", "mask"):
+        page.locator(f"#layers [value={layer}]").check()
+        expect(overlay).to_have_attribute("src", re.compile({"outline": "style=outline", "mask": "style=fill"}.get(
+            layer, "probability.png")))
+    assert covered(overlay) < 1
+    page.locator("#opacity").fill("30")
+    assert overlay.evaluate("e => getComputedStyle(e).opacity") == "0.3"
+    page.locator("#viewer-title").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#viewer-title")).to_have_text("01.jpg")
+    page.keyboard.press("Escape")
+    expect(page.locator("#viewer")).to_be_hidden()
+    assert page.locator(".cell.focused").get_attribute("title") == "01.jpg"
+
+
+def test_p_follows_a_bound(trained, open_page):
+    """By keyboard and by mouse. The background's bound is hard, so p keeps it. Nothing is written."""
+    page = open_page(trained)
+    before = tags_file(trained.folder)
+    page.keyboard.press("Enter")
+    least = page.get_by_role("slider", name="background: at least")
+    expect(least).to_be_visible()
+    first = least.get_attribute("aria-valuenow")
+    page.get_by_role("slider", name="background: at most").press("End")
+    p = page.locator(".area", has=page.get_by_text("background", exact=True)).locator("i.p")
+    wanted = round(min(95, p.evaluate("e => parseFloat(e.style.width)") + 10))
+    while int(least.get_attribute("aria-valuenow")) < wanted:
+        least.press("ArrowRight")
+    page.wait_for_function("([e, least]) => parseFloat(e.style.width) > least - 0.5",
+                           arg=[p.element_handle(), wanted])
+    assert page.locator("#layers [value=p]").is_checked()               # and its mask is shown
+    expect(page.locator("#overlay")).to_have_attribute("src", re.compile("^data:image/png"))
+    most = page.get_by_role("slider", name="cat: at most")
+    track = page.locator(".area", has=page.get_by_text("cat", exact=True)).locator(".track").bounding_box()
+    handle = most.bounding_box()
+    page.mouse.move(handle["x"] + handle["width"] / 2, handle["y"] + handle["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(track["x"] + track["width"] * 0.5, track["y"] + 10, steps=5)
+    page.mouse.up()
+    expect(most).to_have_attribute("aria-valuenow", "50")
+    page.locator("#areas-reset").click()
+    expect(least).to_have_attribute("aria-valuenow", first)
+    assert tags_file(trained.folder) == before
+
+
+def test_points_and_lines_by_mouse(trained, open_page):
+    page = open_page(trained)
+    page.keyboard.press("Enter")
+    page.locator("#draw").click()
+    box = page.locator("#strokes").bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + box["height"] * 0.5)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + box["height"] * 0.5, steps=8)
+    page.mouse.up()
+    marks = page.locator("#marks")
+    expect(marks).to_be_visible()
+    file = trained.folder / "scribbles/00.png"
+    wait_until(page, file.exists)
+    labels = Image.open(file)
+    assert labels.size == Image.open(trained.folder / "00.jpg").size
+    assert labels.getpixel((labels.width // 2, labels.height // 2)) == 1
+    assert 0 < covered(marks) < 0.2
+    page.locator("#draw-undo").click()
+    expect(marks).to_be_hidden()
+    page.locator("#draw-class").select_option("background")
+    page.locator("#strokes").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")                                        # a point, by keyboard, right of the middle
+    expect(marks).to_be_visible()
+    assert Image.open(file).getpixel((round(0.52 * labels.width), labels.height // 2)) == 0
+    page.locator("#draw-undo").click()
+    expect(marks).to_be_hidden()
+
+
+def test_train_by_itself_is_remembered(trained, open_page):
+    page = open_page(trained)
+    for checked in ("true", "false"):
+        page.locator("#auto").click()
+        expect(page.locator("#auto")).to_have_attribute("aria-checked", checked)
+        page.reload()
+        expect(page.locator("#auto")).to_have_attribute("aria-checked", checked)
+
+
+def test_disputed_photographs_come_first(trained, open_page):
+    page = open_page(trained)
+    expect(cell(page, "11.jpg").locator("img.mask")).to_be_visible()
+    page.locator("#order").select_option("doubt")
+    shown = page.locator(".cell").evaluate_all("""cells => cells.sort(
+        (a, b) => a.ariaPosInSet - b.ariaPosInSet).map(cell => Number(cell.dataset.number))""")
+    doubts = page.evaluate("fetch('/api/answers').then(r => r.json())")["answers"]
+    doubt = {answer["number"]: answer["doubt"] for answer in doubts}
+    assert [doubt[number] for number in shown] == sorted(doubt.values(), reverse=True)
+    assert len(shown) == 12
+
+
+def test_files_to_take_away(trained, open_page, tmp_path):
+    page = open_page(trained)
+    for name in ("model.ccnn", "tags.csv", "masks.zip", "coco.json"):
+        with page.expect_download() as download:
+            page.get_by_role("link", name=name).click()
+        assert download.value.suggested_filename.endswith(name.split(".")[1])
+        download.value.save_as(tmp_path / name)
+    assert zipfile.ZipFile(tmp_path / "model.ccnn").testzip() is None
+    assert (tmp_path / "tags.csv").read_text() == (trained.folder / "tags.csv").read_text()
+    assert len([name for name in zipfile.ZipFile(tmp_path / "masks.zip").namelist() if name.endswith("0.png")]) >= 2
+    coco = json.loads((tmp_path / "coco.json").read_text())
+    assert len(coco["images"]) == 12 and {c["name"] for c in coco["categories"]} == {"cat", "dog"}
+    assert "tools/learn.py" in page.locator("#commands").text_content()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.locator("#commands button").first.click()
+    assert page.evaluate("navigator.clipboard.readText()") == page.locator("#commands code").first.text_content()
+
+
+def test_another_folder_is_segmented(trained, open_page, tmp_path):
+    page = open_page(trained)
+    others = draw_photographs(tmp_path / "others", 3, 9)
+    before = sorted(trained.folder.glob("*.jpg"))
+    page.locator("#batch-files").set_input_files(sorted(others.glob("*.jpg")))
+    expect(page.locator("#batch-results img")).to_have_count(3)
+    assert page.locator("#batch-results img").first.evaluate("async e => (await e.decode(), e.naturalWidth)") > 0
+    with page.expect_download() as download:
+        page.locator("#batch-zip").click()
+    download.value.save_as(tmp_path / "batch.zip")
+    assert len(zipfile.ZipFile(tmp_path / "batch.zip").namelist()) >= 6
+    assert sorted(trained.folder.glob("*.jpg")) == before
+
+
+def test_killed_in_the_middle_of_a_training(root, trained, place, open_page, tmp_path):
+    """Tags and model are there afterwards; the page says what to do; the training goes on to its end."""
+    folder = tmp_path / "killed"
+    shutil.copytree(trained.folder, folder, ignore=shutil.ignore_patterns("*.lock"))
+    studio = Studio(root, place, folder, *SHORT)
+    try:
+        page = open_page(studio)
+        expect(page.locator("#model")).to_contain_text("cat, dog")
+        model = page.locator("#model").text_content()
+        page.keyboard.press("End")                                      # 11.jpg: nothing, now a dog
+        page.keyboard.press("2")
+        wait_until(page, lambda: tags_file(folder)["11.jpg"] == "dog")
+        page.locator("#train").click()
+        expect(page.locator("#phase")).to_contain_text("Step")
+    finally:
+        studio.end(signal.SIGKILL)
+    expect(page.locator("#connection")).to_contain_text("does not answer")
+    page.locator("#grid").focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("2")                                            # not saved, and said so
+    expect(page.locator("#connection")).to_contain_text("1 change waits")
+    with Studio(root, place, folder, "--port", studio.host.split(":")[1], *SHORT) as studio:
+        expect(page.locator("#connection")).to_contain_text("started again: open the address that it printed. 1 change")
+        page = open_page(studio)
+        assert tags_file(folder)["11.jpg"] == "dog" and tags_file(folder)["00.jpg"] == "cat"
+        expect(page.locator("#model")).to_have_text(model)
+        expect(cell(page, "00.jpg").locator("img.mask")).to_be_visible()
+        train(page)
+        expect(page.locator("#why-not")).to_have_text("The model knows all tags.")
+
+
+# --- selecting and tagging -------------------------------------------------------------------------------------------
+
+def selected(page):
+    return sorted(page.locator(".cell[aria-selected=true]").evaluate_all("cells => cells.map(cell => cell.title)"))
+
+
+def names(*numbers):
+    return [f"{k:02}.jpg" for k in numbers]
+
+
+def state(page, *numbers):
+    return [cell(page, name).get_attribute("data-state") for name in names(*numbers)]
+
+
+def forget_tags(page):
+    page.keyboard.press("Control+a")
+    page.keyboard.press("Backspace")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Home")
+
+
+def test_selecting_with_the_mouse(studio, open_page):
+    page = open_page(studio)
+    cell(page, "01.jpg").click()
+    assert selected(page) == names(1)
+    cell(page, "05.jpg").click(modifiers=["Shift"])
+    assert selected(page) == names(1, 2, 3, 4, 5)
+    cell(page, "03.jpg").click(modifiers=["Control"])
+    assert selected(page) == names(1, 2, 4, 5)
+    a, b = (cell(page, name).bounding_box() for name in names(0, 5))
+    page.mouse.move(a["x"] + 30, a["y"] + 30)
+    page.mouse.down()
+    page.mouse.move(b["x"] + 30, b["y"] + 30, steps=4)
+    page.mouse.up()
+    assert selected(page) == names(0, 1, 4, 5)                          # four columns
+    page.keyboard.press("Escape")
+    assert selected(page) == []
+
+
+def test_selecting_with_the_keyboard(studio, open_page):
+    page = open_page(studio)
+    for press in ("Space", "ArrowRight", "ArrowRight", "Space"):
+        page.keyboard.press(press)
+    assert selected(page) == names(0, 2)
+    page.keyboard.press("Escape")
+    page.keyboard.press("Home")
+    page.keyboard.press("Shift+ArrowDown")
+    assert selected(page) == names(0, 1, 2, 3, 4)
+    page.keyboard.press("Control+a")
+    assert selected(page) == names(*range(12))
+    assert (page.locator("#grid").get_attribute("aria-activedescendant")
+            == page.locator(".cell.focused").get_attribute("id"))
+
+
+def test_keys_act_on_all_that_are_selected_and_are_undone(studio, open_page):
+    page = open_page(studio)
+    forget_tags(page)
+    assert state(page, 0, 1) == ["undecided", "undecided"]
+    page.keyboard.press("Shift+ArrowRight")
+    page.keyboard.press("1")
+    page.keyboard.press("Shift+2")
+    assert state(page, 0, 1, 2) == ["tagged", "tagged", "undecided"]
+    assert "dog, large" in cell(page, "01.jpg").get_attribute("aria-label")
+    assert key(page, "cat").get_attribute("aria-pressed") == "true"
+    page.keyboard.press("0")
+    assert state(page, 0, 1) == ["none", "none"]
+    wait_until(page, lambda: tags_file(studio.folder) == {"00.jpg": "", "01.jpg": ""})
+    page.keyboard.press("Control+z")
+    page.keyboard.press("Control+z")
+    wait_until(page, lambda: tags_file(studio.folder) == {"00.jpg": "cat", "01.jpg": "cat"})
+    page.keyboard.press("Control+Shift+z")
+    wait_until(page, lambda: tags_file(studio.folder) == {"00.jpg": "cat;dog", "01.jpg": "cat;dog"})
+    page.reload()
+    expect(cell(page, "01.jpg")).to_have_attribute("aria-label", "01.jpg, cat, dog, large")
+    forget_tags(page)
+    wait_until(page, lambda: not tags_file(studio.folder))
+
+
+def test_undecided_and_none_look_different(studio, open_page):
+    page = open_page(studio)
+    forget_tags(page)
+    page.keyboard.press("n")
+    seen = [cell(page, name).evaluate("""cell => [cell.textContent, getComputedStyle(cell, "::after").borderStyle,
+        getComputedStyle(cell.querySelector(".chips")).backgroundImage]""") for name in names(0, 1)]
+    assert all(a != b for a, b in zip(*seen)), seen
+
+
+def test_a_list_of_undecided_photographs_does_not_jump(studio, open_page):
+    page = open_page(studio)
+    forget_tags(page)
+    page.locator("#filter").select_option("undecided")
+    page.locator("#grid").focus()
+    page.keyboard.press("1")
+    expect(page.locator("#update")).to_contain_text("1 no longer fit")
+    assert page.locator(".cell").count() == 12
+    page.locator("#update").click()
+    expect(page.locator(".cell")).to_have_count(11)
+    page.locator("#filter").select_option("class 1")
+    expect(page.locator(".cell")).to_have_count(1)
+
+
+def test_a_class_is_added_renamed_removed(studio, open_page):
+    page = open_page(studio)
+    forget_tags(page)
+    page.keyboard.press("/")
+    page.keyboard.type("bird")
+    page.keyboard.press("Enter")
+    expect(key(page, "bird")).to_be_visible()
+    page.get_by_role("button", name="Edit classes").click()
+    page.get_by_role("textbox", name="Name of the class bird").fill("swan")
+    page.get_by_role("button", name="Rename bird").click()
+    expect(key(page, "swan")).to_have_count(1)
+    page.get_by_role("button", name="Remove swan").click()
+    expect(key(page, "swan")).to_have_count(0)
+    assert (studio.folder / "classes.txt").read_text().split() == ["cat", "dog"]
+
+
+# --- two pages, no server, hostile names -----------------------------------------------------------------------------
+
+def test_two_pages_do_not_overwrite_each_other(studio, open_page):
+    here, there = open_page(studio), open_page(studio)
+    forget_tags(here)
+    expect(cell(there, "00.jpg")).to_have_attribute("data-state", "undecided")
+    wait_until(here, lambda: not tags_file(studio.folder))
+    here.route("**/api/tags", lambda route: route.abort())              # this page's changes do not arrive
+    here.keyboard.press("1")
+    expect(here.locator("#connection")).to_contain_text("1 change waits")
+    there.locator("#grid").focus()
+    there.keyboard.press("2")
+    wait_until(there, lambda: tags_file(studio.folder) == {"00.jpg": "dog"})
+    here.unroute("**/api/tags")
+    expect(here.locator("#messages")).to_contain_text("Changed elsewhere meanwhile, and shown as it is now: 00.jpg")
+    expect(cell(here, "00.jpg")).to_have_attribute("aria-label", "00.jpg, dog")
+    assert tags_file(studio.folder) == {"00.jpg": "dog"}
+
+
+def test_changes_wait_while_the_server_is_away(studio, open_page):
+    page = open_page(studio)
+    forget_tags(page)
+    wait_until(page, lambda: not tags_file(studio.folder))
+    page.route("**/api/**", lambda route: route.abort())
+    for press in ("1", "ArrowRight", "2", "ArrowRight", "0"):
+        page.keyboard.press(press)
+    expect(page.locator("#connection")).to_contain_text("3 changes wait to be saved")
+    assert not tags_file(studio.folder)
+    page.unroute("**/api/**")
+    expect(page.locator("#connection")).to_be_hidden()
+    wait_until(page, lambda: tags_file(studio.folder) == {"00.jpg": "cat", "01.jpg": "dog", "02.jpg": ""})
+
+
+def test_hostile_names_are_text(root, place, open_page, tmp_path):
+    folder = draw_photographs(tmp_path / HOSTILE, 1, 3)
+    (folder / "00.jpg").rename(folder / f"{HOSTILE}.jpg")
+    with Studio(root, place, folder) as studio:
+        page = open_page(studio)
+        page.keyboard.press("/")
+        page.keyboard.type(HOSTILE)
+        page.keyboard.press("Enter")
+        expect(key(page, HOSTILE)).to_be_visible()
+        page.keyboard.press("1")
+        expect(page.locator(".cell .chip")).to_have_text(HOSTILE)
+        page.keyboard.press("Enter")
+        expect(page.locator("#viewer-title")).to_have_text(f"{HOSTILE}.jpg")
+        page.keyboard.press("Escape")
+        page.get_by_role("button", name="Edit classes").click()
+        page.wait_for_timeout(500)
+        assert page.evaluate("window.hit") is None
+
+
+# --- adding photographs ----------------------------------------------------------------------------------------------
+
+def test_an_empty_folder_teaches_and_takes_photographs(root, place, open_page, tmp_path):
+    folder = tmp_path / "empty"
+    with Studio(root, place, folder) as studio:
+        page = open_page(studio)
+        expect(page.locator("#welcome li")).to_have_count(3)
+        source = draw_photographs(tmp_path / "source", 2, 4)
+        page.locator("#add-files").set_input_files(source / "00.jpg")
+        expect(cell(page, "00.jpg")).to_be_visible()
+        data = (source / "01.jpg").read_bytes()
+        dropped = page.evaluate_handle("""bytes => {
+            const transfer = new DataTransfer()
+            transfer.items.add(new File([new Uint8Array(bytes)], "01.jpg", {type: "image/jpeg"}))
+            return transfer
+        }""", list(data))
+        page.dispatch_event("#grid", "drop", {"dataTransfer": dropped})
+        expect(cell(page, "01.jpg")).to_be_visible()
+        assert (folder / "01.jpg").read_bytes() == data
+        expect(page.locator("#welcome")).to_be_hidden()
+
+
+# --- phone, screen reader, colours -----------------------------------------------------------------------------------
+
+def test_a_phone(studio, open_page):
+    page = open_page(studio, 375, 720, has_touch=True, is_mobile=True)
+    page.locator(".cell").first.tap()
+    page.locator(".cell").nth(1).tap()
+    assert len(selected(page)) == 2
+    key(page, "cat").tap()
+    assert state(page, 0, 1) == ["tagged", "tagged"]
+    for view in ("photographs", "learn", "out"):
+        page.locator(f"nav [data-view={view}]").tap()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 375
+        assert beyond(page) == []
+    page.locator("nav [data-view=photographs]").tap()
+    page.locator("#open").tap()
+    expect(page.locator("#viewer")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+    assert beyond(page) == []
+
+
+def beyond(page):
+    """Elements that reach beyond the screen; those in a row that scrolls by itself do not count."""
+    return page.evaluate("""() => [...document.querySelectorAll("body *")].filter(element =>
+        element.checkVisibility() && element.getBoundingClientRect().right > innerWidth + 1
+        && !element.closest("#classbar, #tools")).map(element => element.outerHTML.slice(0, 80))""")
+
+
+@pytest.mark.parametrize("part", ["page", "viewer", "classes"])
+def test_every_control_has_a_name(trained, open_page, part):
+    """As the browser tells a screen reader."""
+    page = open_page(trained)
+    if part == "viewer":
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("slider", name="cat: at least")).to_be_visible()
+    if part == "classes":
+        page.get_by_role("button", name="Edit classes").click()
+    tree = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")["nodes"]
+    controls = [node for node in tree if not node["ignored"] and node["role"]["value"] in (
+        "button", "switch", "textbox", "combobox", "slider", "radio", "link", "listbox", "option", "toolbar", "dialog",
+        "progressbar", "ToggleButton")]
+    assert len(controls) >= 8
+    assert [node["role"]["value"] for node in controls if not node.get("name", {}).get("value")] == []
+
+
+def test_colours_contrast(root):
+    style = (root / "studio/page/style.css").read_text()
+    light, dark = ({name: tuple(bytes.fromhex(colour)) for name, colour in
+                    re.findall(r"--([a-z-]+): #([0-9a-f]{6})", block)}
+                   for block in re.findall(r":root \{([^}]*)\}", style))
+    assert light.keys() == dark.keys()
+    for c in (light, dark):
+        for surface in ("paper", "card", "chosen", "track"):
+            assert contrast(c["ink"], c[surface]) > 7
+            assert contrast(c["soft"], c[surface]) > 4.5, surface
+        for surface in ("paper", "card"):
+            assert contrast(c["accent"], c[surface]) > 4.5 and contrast(c["alarm"], c[surface]) > 4.5
+            assert contrast(c["line"], c[surface]) > 3                  # borders of controls
+        assert contrast(c["on-accent"], c["accent"]) > 4.5 and contrast(c["alarm"], c["alarm-card"]) > 4.5
+        assert contrast(c["code-ink"], c["code"]) > 7
+
+
+def test_no_text_outside_texts_js_and_nothing_from_elsewhere(root):
+    """English in one file; no address; no HTML made of text."""
+    page = root / "studio/page"
+    shell = re.sub(r"<!--.*?-->|<title>.*?</title>|<noscript>.*?</noscript>|<[^>]*>", " ",
+                   (page / "index.html").read_text(), flags=re.S)
+    assert not re.findall(r"[A-Za-z]{2,}", shell)
+    for file in page.iterdir():
+        source = file.read_text()
+        assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", source), file
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(", source), file
+    spoken = json.dumps((page / "texts.js").read_text())
+    for word in re.findall(r'data-(?:text|label|hint)="(\w+)"', (page / "index.html").read_text()):
+        assert re.search(rf"\b{word}:", spoken), word
