@@ -61,10 +61,11 @@ test-torch: $(DUAL) .torch/package  ## PyTorch and the package in .torch/, an en
 demo: $(DUAL)  ## train and compare on drawn images: output/demo/index.html
 	$(PYTHON) demo/demo.py
 
-bench: $(DUAL)  ## measure everything again: every docs/bench_*.md, in about ten minutes on quiet cores
+bench: $(DUAL) .torch/package  ## measure everything again: every docs/bench_*.md; wants quiet cores
 	$(PYTHON) bench/bench_solver.py --out docs
 	$(PYTHON) bench/bench_training.py --out docs
 	$(PYTHON) bench/bench_inference.py --out docs
+	.torch/bin/python bench/bench_torch.py --out docs
 
 clean:  ## remove what was compiled and cached, and the demo; .caffe/, data/ and snapshots/ stay
 	rm -rf build *.egg-info .torch ccnn/*.so output/demo .pytest_cache .hypothesis .ruff_cache .mypy_cache
