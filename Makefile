@@ -86,10 +86,11 @@ test-studio: $(DUAL) .caffe/packages/studio.txt .caffe/packages/test-studio.txt 
 demo: $(DUAL)  ## train and compare on drawn images: output/demo/index.html
 	$(PYTHON) demo/demo.py
 
-bench: $(DUAL) mpi  ## measure everything again: every docs/bench_*.md, in about ten minutes on quiet cores
+bench: $(DUAL) mpi .torch/package  ## measure everything again: every docs/bench_*.md; wants quiet cores
 	$(PYTHON) bench/bench_solver.py --out docs
 	$(PYTHON) bench/bench_training.py --out docs
 	$(PYTHON) bench/bench_inference.py --out docs
+	.torch/bin/python bench/bench_torch.py --out docs
 	$(PYTHON) bench/bench_mpi.py --out docs
 
 clean:  ## remove what was compiled and cached, and the demo; .caffe/, data/ and snapshots/ stay

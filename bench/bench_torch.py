@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Time what ccnn.torch.ConstrainedLoss costs beside the solver that it calls: one core, CPU time of the thread.
 
     .torch/bin/python bench/bench_torch.py                # the table, about a minute; `make .torch/package` comes first
@@ -41,15 +40,14 @@ def batch(rng, images, side):
 
 
 def train(loss, scores, constraints):
-    """One step without a net."""
-    scores.grad = None
+    """One step without a net. A net takes the gradient and lets it go."""
     loss(scores, constraints).backward()
+    scores.grad = None
 
 
-def steps_of(loss, scores, present):
+def steps_of(loss, diff, scores, present):
     """{name: function without arguments}: the solver and the loss on one batch."""
     F, constraints = scores.flatten(2).numpy(), tag_constraints(present)
-    diff = np.empty_like(F)
     plain, last, low = (x.detach().requires_grad_() for x in (
         scores, scores.to(memory_format=torch.channels_last), scores.bfloat16()))
     return {"solver": lambda: ccnn.maximize_batch(F, constraints, threads=1, diff=diff),
@@ -61,8 +59,8 @@ def steps_of(loss, scores, present):
 
 def race(rng, images, side, turns):
     """(the solver's seconds, {name: time of the loss / that of the solver}): medians of the batches."""
-    loss = ConstrainedLoss(threads=1)
-    batches = [steps_of(loss, *batch(rng, images, side)) for _ in range(BATCHES)]
+    loss, diff = ConstrainedLoss(threads=1), np.empty((images, LABELS, side * side), np.float32)
+    batches = [steps_of(loss, diff, *batch(rng, images, side)) for _ in range(BATCHES)]
     seconds = {name: np.zeros((turns, BATCHES)) for name in batches[0]}
     for turn in tqdm(range(turns), desc=f"{images} x {side} x {side}", unit="turn", leave=False, disable=None):
         for name, times in seconds.items():

@@ -77,7 +77,8 @@ def with_fingerprints(page, text, root=ROOT):
 
 def changed(page, root=ROOT):
     """The sources of a page that were added, changed or removed since its figures were measured."""
-    text = (root / "docs" / page).read_text()
+    path = root / "docs" / page
+    text = path.read_text() if path.exists() else ""
     noted = dict(re.findall(r"^(\S+) ([0-9a-f]{12})$", text.partition("<!-- measured with\n")[2], re.M))
     now = fingerprints(page, root)
     return sorted(source for source in {*noted, *now} if noted.get(source) != now.get(source))

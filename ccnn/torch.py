@@ -67,7 +67,8 @@ class ConstrainedLoss(torch.nn.Module):
 
     def solve(self, scores, constraints):
         """(mean of the images' losses, their gradients: an array like the scores). Keeps the solutions."""
-        f = scores.detach().to("cpu", torch.promote_types(scores.dtype, torch.float32)).contiguous().numpy()
+        wide = scores if scores.dtype in (torch.float32, torch.float64) else scores.float()
+        f = np.ascontiguousarray(wide.numpy(force=True))        # from any device; often no copy
         diff = np.empty_like(f)
         images, labels = f.shape[:2]
         self.solutions = []                 # the last call's keep the solver's memory

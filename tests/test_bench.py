@@ -81,7 +81,7 @@ def test_every_page_and_every_program_has_fingerprints(root):
 
 @pytest.mark.parametrize("page", fingerprints.SOURCES)
 def test_what_a_program_imports_counts_for_its_figures(root, page):
-    """Every pattern finds a source; a module of the library that the program imports is a source, or neutral."""
+    """Every pattern finds a source. A module of the library that the program imports is a source, or neutral."""
     for pattern in fingerprints.SOURCES[page]:
         assert any(root.glob(pattern)), f"{page}: nothing matches {pattern}"
     sources, modules = fingerprints.fingerprints(page), set()
@@ -124,6 +124,8 @@ def test_an_old_page_names_what_changed(tmp_path, monkeypatch):
     (tmp_path / "removed.py").unlink()
     assert fingerprints.changed("bench_x.md", tmp_path) == ["added.py", "edited.py", "removed.py"]
     (tmp_path / "docs/bench_x.md").write_text("# Figures of an unknown day\n")
+    assert fingerprints.changed("bench_x.md", tmp_path) == ["added.py", "edited.py", "kept.py"]
+    (tmp_path / "docs/bench_x.md").unlink()
     assert fingerprints.changed("bench_x.md", tmp_path) == ["added.py", "edited.py", "kept.py"]
     with pytest.raises(KeyError, match="bench_y.md has no row"):
         fingerprints.with_fingerprints("bench_y.md", "", tmp_path)

@@ -386,3 +386,13 @@ def test_two_processes_reach_the_weights_of_one(drawn, tmp_path):
 def test_the_example_says_what_is_missing(tmp_path):
     code, _, errors = run_example([sys.executable], tmp_path)
     assert code == 2 and "classes.txt does not exist; draw the images first" in errors
+
+
+def test_the_bench_writes_its_table(root, tmp_path):
+    done = subprocess.run([sys.executable, root / "bench/bench_torch.py", "--quick", "--out", tmp_path],
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    report = (tmp_path / "bench_torch.md").read_text()
+    assert report in done.stdout
+    for line in ("| 2 x 21 x 9 x 9 | ", "Limit for the loss: 1.3 times the solver", "<!-- measured with"):
+        assert line in report
