@@ -4,6 +4,7 @@
     bench/bench_inference.py                        # drawn photographs, 500 x 375
     bench/bench_inference.py --images holiday/      # your own
     bench/bench_inference.py --old ../ccnn-0.1      # also an older checkout with its Caffe, in turn with this one
+    bench/bench_inference.py --voc data/VOCdevkit/VOC2012       # also what bf16 costs in mIoU
     bench/bench_inference.py --quick                # three small photographs, random weights, one job: does it run?
     bench/bench_inference.py --out docs             # also write docs/bench_inference.md
 
@@ -29,14 +30,16 @@ from tqdm import tqdm
 
 from ccnn import command
 from ccnn.crf import LONG_SIDE, PRESETS, dense_crf
-from ccnn.engines import instructions
+from ccnn.engines import PRECISIONS, instructions
 from ccnn.errors import UserError
-from ccnn.images import read_image, shrink
+from ccnn.images import read_image, read_mask, shrink
 from ccnn.labels import LABELS
+from ccnn.lists import read_split
 from ccnn.net import load_caffe
 from ccnn.paths import ROOT
 from ccnn.photographs import find_photographs
 from ccnn.predict import NET, find_model
+from ccnn.scores import confusions, scored, truth_paths
 from ccnn.weights import read_caffemodel, write_caffemodel
 
 SIZE = 321              # long side that the net sees
@@ -48,11 +51,14 @@ def main(argv=None):
     add("--images", type=Path, metavar="DIR", help="photographs to use (default: drawn ones)")
     add("--count", type=command.count, default=24, metavar="N", help="how many (default: %(default)s)")
     add("--old", type=Path, metavar="DIR", help="a checkout of an older version, with its .caffe, to compare with")
+    add("--voc", type=Path, metavar="DIR", help="VOC: score float32 and bf16 on every seventh image of val")
     add("--quick", action="store_true", help="three small photographs, random weights, one job")
     add("--out", type=Path, metavar="DIR", help="write bench_inference.md there")
     args = parser.parse_args(argv)
     if args.old and not (args.old / ".caffe/bin/python").exists():
         raise UserError(f"--old {args.old}: has no .caffe/bin/python; run `make` there first")
+    if args.voc and not can_bf16():
+        raise UserError("--voc: there is no bf16 here to score; it needs `make bf16` and a processor that has it")
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         count, height, width = (3, 45, 60) if args.quick else (args.count, 375, 500)
@@ -64,6 +70,7 @@ def main(argv=None):
             f"{len(photographs)} photographs, net at {SIZE} pixels, CRF at {LONG_SIDE}. Start-up is not counted.",
             *net_lines(task, rounds=1 if args.quick else 3),
             *tool_lines(task, (1,) if args.quick else (1, 2)),
+            *(precision_lines(folder, args.voc) if args.voc else []),
             *(old_lines(task, args.old, *((1, 1) if args.quick else (2, 3))) if args.old else []),
             *crf_lines(photographs[:5], repeats=1 if args.quick else 5)]
     publish("\n".join(lines), args.out, "bench_inference.md")
@@ -124,6 +131,25 @@ def tool_lines(task, jobs):
                 yield f"| {crf or 'no'} | {engine} | {jobs[-1]} / {jobs[0]} | {rates[-1] / rates[0]:.2f} times | |"
     yield from ["", "Required of ONNX: two jobs at least 1.8 times as fast as one, on two cores that have nothing else "
                 "to do."]
+
+
+def precision_lines(folder, voc):
+    """What the shipped model scores on a part of VOC's val in float32 and in bf16, and how many pixels change."""
+    names = read_split(voc, "val")[::7]
+    (folder / "names.txt").write_text("\n".join(names))
+    folders = [folder / precision for precision in PRECISIONS]
+    for out in folders:
+        subprocess.run([sys.executable, ROOT / "tools/infer.py", "--out", out, "--precision", out.name, "--engine",
+                        "onnx", "--no-overlay", "--only", folder / "names.txt", voc / "JPEGImages"],
+                       stdout=subprocess.DEVNULL, check=True)
+    matrices = confusions(truth_paths(voc, names), folders, LABELS)
+    changed = np.mean([(read_mask(folders[0] / f"{name}.png") != read_mask(folders[1] / f"{name}.png")).mean()
+                       for name in names])
+    yield from ["", f"## What bf16 costs: every seventh image of VOC's val, {len(names)} in all, our model", "",
+                "| precision | mIoU |", "|---|---|"]
+    for out, C in zip(folders, matrices):
+        yield f"| {out.name} | {scored(out.name, 'val', False, C).miou:.2f} |"
+    yield from ["", f"bf16 changes the label of {100 * changed:.3f} % of the pixels."]
 
 
 def old_lines(task, old, jobs, rounds):

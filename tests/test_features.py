@@ -26,6 +26,7 @@ def voc(tmp_path):
 def net(tmp_path):
     return partial(make_net, tmp_path)
 
+
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory, root):
     path = tmp_path_factory.mktemp("weights") / "random.caffemodel"
@@ -34,9 +35,11 @@ def weights(tmp_path_factory, root):
     return path
 
 
-def test_cached_features_are_the_trunks(voc, weights, tmp_path, root, net, capsys, monkeypatch):
+@pytest.mark.parametrize("engine", ["caffe", "onnx"])
+def test_cached_features_are_the_trunks(voc, weights, tmp_path, root, net, capsys, monkeypatch, engine):
     out = tmp_path / "features"
-    arguments = [str(voc), "--out", str(out), "--weights", str(weights), "--size", "48", "--jobs", "2"]
+    arguments = [str(voc), "--out", str(out), "--weights", str(weights), "--size", "48", "--jobs", "2",
+                 "--engine", engine]
     assert cache_features.main(arguments) == 0
     assert "4 images, 0 done already; 4 to do take 0.00 GB" in capsys.readouterr().out
 

@@ -189,6 +189,25 @@ def test_masks_without_overlays(tiny, tmp_path):
     assert [path.name for path in (tmp_path / "out").rglob("*")] == ["a.png"]
 
 
+def test_a_run_may_go_on_with_another_engine(tiny, tmp_path, caplog):
+    caplog.set_level("INFO")
+    save(tmp_path / "photos/a.png")
+    run(tiny, tmp_path / "out", tmp_path / "photos", "--engine", "onnx")
+    save(tmp_path / "photos/b.png")
+    run(tiny, tmp_path / "out", tmp_path / "photos", "--engine", "caffe")
+    assert "1 of 2 were finished before" in caplog.text
+    assert (tmp_path / "out/a.png").read_bytes() == (tmp_path / "out/b.png").read_bytes()
+
+
+def test_other_precision_is_another_mask(tiny, tmp_path):
+    photo = save(tmp_path / "a.png")
+    run(tiny, tmp_path / "out", photo)
+    with pytest.raises(UserError, match="a.png: made otherwise than this command would"):
+        run(tiny, tmp_path / "out", photo, "--precision", "bf16")
+    with pytest.raises(UserError, match="--precision bf16: Caffe computes in float32; use --engine onnx"):
+        run(tiny, tmp_path / "out2", photo, "--precision", "bf16", "--engine", "caffe")
+
+
 # --- which photographs ---------------------------------------------------------------------------------------
 
 def names(folder):

@@ -53,6 +53,19 @@ def test_work_goes_on_without_a_worker_that_was_ended(method, tmp_path, caplog):
     assert "a worker process was ended, most likely for lack of memory; going on with 2" in caplog.text
 
 
+def blas_threads(x):
+    return os.environ.get(workers.THREADS)
+
+
+@pytest.mark.parametrize("before", [None, "7"])
+def test_workers_have_one_thread_each_and_this_process_keeps_its_own(monkeypatch, before):
+    monkeypatch.delenv(workers.THREADS, raising=False)
+    if before:
+        monkeypatch.setenv(workers.THREADS, before)
+    assert list(workers.in_processes(blas_threads, [(1,), (2,), (3,)], 2)) == ["1"] * 3
+    assert os.environ.get(workers.THREADS) == before
+
+
 def test_forked_workers_share_what_is_loaded_here():
     loaded = object()
     assert list(workers.in_processes(lambda x: id(loaded), [(1,), (2,)], 2, "fork")) == [id(loaded)] * 2
