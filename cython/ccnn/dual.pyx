@@ -130,7 +130,9 @@ def maximize(f, constraints, hardness=1.0, method="newton", tol=1e-6, diff=None)
     ^C ends a long call within a tenth of a second or one pass over the pixels. Threads may call at the same time.
     """
     cdef bint by_newton = _checked_options(hardness, method, tol)
-    cdef Dual problem = _problem(_checked_scores(f, 2), constraints, diff, hardness, tol)
+    f = _checked_scores(f, 2)
+    _check_diff(diff, f)
+    cdef Dual problem = _problem(f, constraints, diff, hardness, tol)
     while True:
         with nogil:
             solve(problem, by_newton)
@@ -214,9 +216,8 @@ cdef _checked_scores(f, int axes):
 
 
 cdef Dual _problem(f, constraints, diff, hardness, tol):
-    """The problem, checked: no array that the solver reads is shorter than it expects."""
+    """The problem, checked: no array that the solver reads is shorter than it expects. f and diff were checked."""
     _check_fit(constraints, f.shape[0], f.shape[1])
-    _check_diff(diff, f)
     if constraints.matrix is None:
         return LabelSums(constraints, f, diff, hardness, tol)
     return GeneralRows(constraints, f, diff, hardness, tol)
