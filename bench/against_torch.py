@@ -60,13 +60,15 @@ def solve_in_turn(problems, hardness, tol, turns=5):
     zeros = [np.zeros_like(f) for f, _ in problems]
 
     def solve():
-        solutions = [maximize(f, c, hardness=hardness, tol=tol) for f, c in problems]
-        for solution, p in zip(solutions, zeros):
-            solution.write(p)
-        return solutions
+        found = []
+        for (f, c), p in zip(problems, zeros):
+            s = maximize(f, c, hardness=hardness, tol=tol)
+            s.write(p)
+            found.append((s.iterations, s.lam))
+        return found
     runs = [clock(solve) for _ in range(turns)]
-    return (min(seconds for seconds, _ in runs), np.mean([s.iterations for s in runs[0][1]]),
-            [s.lam for s in runs[0][1]])
+    passes, lam = zip(*runs[0][1])
+    return min(seconds for seconds, _ in runs), np.mean(passes), lam
 
 
 def accuracy(problems, hardness, lams):

@@ -42,9 +42,9 @@ class BatchDual:
 def ascend(dual, tol, memory, limit=2000):
     """Maximise every D over 0 <= lam <= beta: projected gradient ascent, or L-BFGS with `memory` pairs.
 
-    Each image has its own step: halved until Armijo's condition holds, then doubled (ascent) or 1 (L-BFGS). In float32
-    the values of D are too coarse near the optimum: a step is taken, too, if D still rises at its end. Images with a
-    residual below tol leave the batch. Return lam and the number of evaluations of the whole batch, as a fraction.
+    Each image has its own step: halved until Armijo's condition holds, then doubled, or 1 if L-BFGS learned from it. In
+    float32 the values of D are too coarse near the optimum: a step is taken, too, if D still rises at its end. Images
+    with a residual below tol leave the batch. Return lam and the evaluations per image.
     """
     found = torch.zeros_like(dual.b)
     here, images = dual, torch.arange(len(dual.b))
@@ -64,13 +64,17 @@ def ascend(dual, tol, memory, limit=2000):
         work += len(lam)
         s = trial - lam
         taken = (new_value >= value + 1e-4 * (g * s).sum(dim=1)) | ((new_g * s).sum(dim=1) >= 0)
+        useful = torch.zeros_like(taken)
         if memory:
             y = g - new_g
-            useful = taken & ((s * y).sum(dim=1) > 1e-12)
-            S, Y = (torch.cat([pairs[1:], (new * useful[:, None])[None]]) for pairs, new in ((S, s), (Y, y)))
+            useful = taken & ((s * y).sum(dim=1) > 1e-5 * s.norm(dim=1))    # less is rounding
+            lost = ~taken & (step < 0.05)                   # the pairs mislead: begin anew with the gradient
+            step = torch.where(lost, 2, step)
+            S, Y = (torch.cat([pairs[1:], (new * useful[:, None])[None]]) * ~lost[:, None]
+                    for pairs, new in ((S, s), (Y, y)))
         lam, g = torch.where(taken[:, None], trial, lam), torch.where(taken[:, None], new_g, g)
         value = torch.where(taken, new_value, value)
-        step = torch.where(taken, torch.ones_like(step) if memory else 2 * step, step / 2)
+        step = torch.where(taken, torch.where(useful, 1, 2 * step), step / 2)
     found[images] = lam
     return found, work / len(found)
 

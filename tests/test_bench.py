@@ -12,6 +12,7 @@ import pytest
 from oracles import Problem
 
 import ccnn
+from ccnn.errors import UserError
 
 
 @pytest.fixture
@@ -41,6 +42,54 @@ def test_the_solvers_bench_writes_its_tables_and_plot(bench_solver, tmp_path, ca
     for line in ("| tags, against NumPy PGA at tol 1e-5 | >= 30 |", "| boxes | ours, newton |", " cores; "):
         assert line in text
     assert (tmp_path / "docs/bench_solver.png").stat().st_size > 10000
+
+
+def test_an_older_build_is_measured_in_turn_with_this_one(bench_solver, root):
+    """Here the other build is this one: the same problems, four kinds, with and without gradient, cold and hot."""
+    if not (root / ".caffe/bin/python").exists():
+        pytest.skip("needs the private runtime")
+    found = bench_solver.old_and_new(root, np.random.default_rng(0), quick=True)
+    assert all(min(times) > 0 for states in found.values() for times in states.values())
+    text = "\n".join(bench_solver.comparison_table(found))
+    for name in ("tags", "tags, with gradient", "size, hardness 1000", "boxes", "general rows"):
+        assert f"| {name} | " in text
+
+
+def test_an_older_build_must_be_one(bench_solver, tmp_path):
+    with pytest.raises(UserError, match="there is no .*give a checkout in which `make` has run"):
+        bench_solver.old_and_new(tmp_path, np.random.default_rng(0), quick=True)
+
+
+def test_a_comparison_says_what_is_met(bench_solver):
+    times = {"cold": (3e-5, 2e-5), "hot": (2e-5, 2e-5)}
+    rows = bench_solver.comparison_table({"tags": times, "general rows": times,
+                                          "boxes": {**times, "cold": (2e-5, 2e-5)},
+                                          "size": {**times, "cold": (4e-5, 2e-5)}})
+    assert rows[2:] == ["| tags | 30.0 | 20.0 | 1.50 | 1.3 | yes | 20.0 | 20.0 | 1.00 |",
+                        "| general rows | 30.0 | 20.0 | 1.50 |  |  | 20.0 | 20.0 | 1.00 |",
+                        "| boxes | 20.0 | 20.0 | 1.00 | 1.1 | NO | 20.0 | 20.0 | 1.00 |",
+                        "| size | 40.0 | 20.0 | 2.00 | 1.1 | aim | 20.0 | 20.0 | 1.00 |"]
+
+
+@pytest.mark.parametrize("kind, hardness", [("tags_problem", 1.0), ("size_problem", 30.0), ("boxes_problem", 1.0)])
+def test_pytorch_solves_the_same_problem(bench_solver, kind, hardness):
+    import against_torch
+    if not against_torch.TORCH.exists():
+        pytest.skip("PyTorch has an environment of its own: make test-torch")
+    rng = np.random.default_rng(0)
+    problems = [bench_solver.biting(getattr(bench_solver, kind), rng, 9, 11) for _ in range(5)]
+    found = bench_solver.race_torch({kind: (problems, hardness, 1e-6, 1e-5)})[kind]
+    assert set(found) == {"ours, newton", "PyTorch PGA", "PyTorch L-BFGS"}
+    for method, (_, evaluations, residual, below) in found.items():
+        assert evaluations < 1000 and residual < 3e-5 and below < 1e-6 * hardness, method
+
+
+def test_without_pytorch_the_bench_says_so(bench_solver, monkeypatch):
+    import against_torch
+    monkeypatch.setattr(against_torch, "TORCH", against_torch.ROOT / ".torch/bin/nowhere")
+    assert bench_solver.race_torch({}) == {}
+    said, = bench_solver.torch_table({})
+    assert said == "PyTorch was not measured: .torch/bin/nowhere is missing; `make test-torch` makes it."
 
 
 def run(program, *arguments):

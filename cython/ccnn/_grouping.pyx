@@ -1,8 +1,9 @@
 """Pixels that no row tells apart: the same labels allowed, the same weight in every row.
 
-Each pixel gets a 64-bit fingerprint of its column of `allowed` and `regions`; a hash table numbers the fingerprints.
-The columns themselves are compared afterwards, so a collision costs time, never a wrong result. NumPy's unique would
-take longer than the whole solution.
+Neighbours are alike: the pixels are cut into runs where a column of `allowed` or `regions` differs from the one before.
+Each run gets a 64-bit fingerprint of its column; a hash table numbers the fingerprints. The columns of runs with the same
+number are compared afterwards, so a collision costs time, never a wrong result. NumPy's unique would take longer than
+the whole solution.
 """
 import numpy as np
 
@@ -47,44 +48,43 @@ cdef bint group_columns(
     const uint8_t* allowed, Py_ssize_t masks, const double* regions, Py_ssize_t rows, Py_ssize_t n, Py_ssize_t limit,
     Memory* memory, Memory* scratch, Groups* groups,
 ) noexcept nogil:
-    cdef Py_ssize_t i, s, r, runs, size, count = 0
-    cdef uint64_t* key = <uint64_t*>integers(scratch, n)
+    cdef Py_ssize_t i, s, r, runs = 0, size, count = 0
+    cdef uint8_t* begins = <uint8_t*>allocate(scratch, n, True)         # does a run begin at this pixel?
     cdef uint8_t* varies = <uint8_t*>allocate(scratch, masks, True)     # is the label allowed here and not there?
-    cdef Py_ssize_t* run = unset_integers(scratch, n + 1)       # where a run of equal fingerprints begins
+    cdef Py_ssize_t* run = unset_integers(scratch, n + 1)       # where a run begins,
     cdef Py_ssize_t* group = unset_integers(scratch, n)         # and its group
+    cdef uint64_t* key
     cdef Py_ssize_t* slot
     if scratch.failed:
         return False
-    fingerprint(allowed, masks, regions, rows, n, key, varies)
-
-    # neighbours are alike: from here on the loops go over runs of pixels, not over pixels
-    runs = 0
+    find_runs(allowed, masks, regions, rows, n, begins, varies)
     for i in range(n):
-        if i == 0 or key[i] != key[i - 1]:
-            run[runs] = i
-            runs += 1
+        run[runs] = i
+        runs += begins[i]
     run[runs] = n
 
     # number the fingerprints by a hash table with open addressing, at most half full
     limit, size = min(limit, runs), 1
     while size < 2 * limit + 2:
         size *= 2
-    slot = integers(scratch, size)                              # a group's number + 1, or 0
-    groups.example = unset_integers(memory, limit)
+    key, slot = <uint64_t*>integers(scratch, runs), integers(scratch, size)         # slot: a group's number + 1, or 0
+    groups.example = unset_integers(memory, limit)              # the first run of a group; in the end its first pixel
     if scratch.failed or memory.failed:
         return False
+    fingerprint(allowed, masks, varies, regions, rows, n, run, runs, key)
     for r in range(runs):
-        i = run[r]
-        s = <Py_ssize_t>(key[i] >> 20) & (size - 1)
-        while slot[s] and key[groups.example[slot[s] - 1]] != key[i]:
+        s = <Py_ssize_t>(key[r] >> 20) & (size - 1)
+        while slot[s] and key[groups.example[slot[s] - 1]] != key[r]:
             s = (s + 1) & (size - 1)
         if slot[s] == 0:
             if count == limit:
                 return False
-            groups.example[count] = i
+            groups.example[count] = r
             count += 1
             slot[s] = count
         group[r] = slot[s] - 1
+    for s in range(count):
+        groups.example[s] = run[groups.example[s]]
     if not same_columns(allowed, masks, varies, regions, rows, n, run, group, runs, groups.example):
         return False                                            # one chance in 2^64
 
@@ -105,54 +105,67 @@ cdef bint group_columns(
     return True
 
 
-cdef void fingerprint(
+cdef void find_runs(
     const uint8_t* allowed, Py_ssize_t masks, const double* regions, Py_ssize_t rows, Py_ssize_t n,
-    uint64_t* key,              # out, n      zeros before
+    uint8_t* begins,            # out, n      zeros before; 1 where a column differs from the one before, and at 0
     uint8_t* varies,            # out, masks  zeros before
 ) noexcept nogil:
     cdef Py_ssize_t i, j
-    cdef uint64_t salt = 0x9e3779b97f4a7c15, bits
     cdef const uint8_t* may
     cdef const uint64_t* weight
     cdef uint8_t differs
     for j in range(masks):
         may, differs = allowed + j * n, 0
-        for i in range(n):
-            differs |= may[i] ^ may[0]
+        for i in range(1, n):
+            differs |= may[i] ^ may[i - 1]
         varies[j] = differs
-        salt = salt * MULTIPLIER + 1
-        for i in range(n if differs else 0):
-            key[i] += salt & -<uint64_t>may[i]
+        for i in range(1, n if differs else 1):
+            begins[i] |= may[i] ^ may[i - 1]
     for j in range(rows):
-        salt = salt * MULTIPLIER + 1
         weight = <const uint64_t*>(regions + j * n)
-        for i in range(n):
-            bits = (weight[i] ^ (weight[i] >> 32)) * salt
-            key[i] += bits ^ (bits >> 29)
+        for i in range(1, n):
+            begins[i] |= weight[i] != weight[i - 1]
+    begins[0] = 1
+
+
+cdef void fingerprint(
+    const uint8_t* allowed, Py_ssize_t masks, const uint8_t* varies, const double* regions, Py_ssize_t rows,
+    Py_ssize_t n, const Py_ssize_t* run, Py_ssize_t runs,
+    uint64_t* key,              # out, runs   zeros before
+) noexcept nogil:
+    cdef Py_ssize_t j, r
+    cdef uint64_t salt = 0x9e3779b97f4a7c15, bits
+    cdef const uint8_t* may
+    cdef const uint64_t* weight
+    for j in range(masks):
+        salt, may = salt * MULTIPLIER + 1, allowed + j * n
+        for r in range(runs if varies[j] else 0):
+            key[r] += salt & -<uint64_t>may[run[r]]
+    for j in range(rows):
+        salt, weight = salt * MULTIPLIER + 1, <const uint64_t*>(regions + j * n)
+        for r in range(runs):
+            bits = weight[run[r]]
+            bits = (bits ^ (bits >> 32)) * salt
+            key[r] += bits ^ (bits >> 29)
 
 
 cdef bint same_columns(
     const uint8_t* allowed, Py_ssize_t masks, const uint8_t* varies, const double* regions, Py_ssize_t rows,
     Py_ssize_t n, const Py_ssize_t* run, const Py_ssize_t* group, Py_ssize_t runs, const Py_ssize_t* example,
 ) noexcept nogil:
-    """Does every pixel have the column of its group's example?"""
-    cdef Py_ssize_t i, j, r
-    cdef uint64_t differs = 0, value
-    cdef uint8_t flag
+    """Does every run have the column of its group's example?"""
+    cdef Py_ssize_t j, r
+    cdef uint64_t differs = 0
     cdef const uint8_t* may
     cdef const uint64_t* weight
     for j in range(masks):
         may = allowed + j * n
         for r in range(runs if varies[j] else 0):
-            flag = may[example[group[r]]]
-            for i in range(run[r], run[r + 1]):
-                differs |= may[i] ^ flag
+            differs |= may[run[r]] ^ may[example[group[r]]]
     for j in range(rows):
         weight = <const uint64_t*>(regions + j * n)
         for r in range(runs):
-            value = weight[example[group[r]]]
-            for i in range(run[r], run[r + 1]):
-                differs |= weight[i] ^ value
+            differs |= weight[run[r]] ^ weight[example[group[r]]]
     return differs == 0
 
 

@@ -14,7 +14,7 @@ cdef class Dual:
     cdef object gradient            # the array of the gradient, kept alive, or None
     cdef float* diff32              # out, L x n  the gradient, in the scores' dtype, or both NULL
     cdef double* diff64
-    cdef object mask                # in,  L, or L x n if per_pixel; flat, kept alive
+    cdef object mask                # in,  L, or L x n if per_pixel, kept alive; None: all labels
     cdef bint per_pixel
     cdef const uint8_t* allowed     # where the mask lies
     cdef double* b                  # in,  k      bounds

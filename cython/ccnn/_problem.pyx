@@ -32,13 +32,15 @@ Rows come in any unit. The maximisers see them multiplied by `unit`, and lam div
 """
 import numpy as np
 
+from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals
 from libc.math cimport fabs, frexp, ldexp, sqrt
-from libc.string cimport memset
+from libc.stdint cimport uint64_t
+from libc.string cimport memcpy, memset
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from ._constants cimport HARD
-from ._memory cimport Memory, reals, release
+from ._memory cimport Memory, allocate, reals, release
 from ._softmax cimport check_and_softmax, within
 
 cdef extern from *:
@@ -56,6 +58,21 @@ cdef extern from *:
 FLOAT = np.dtype(np.float32)
 
 
+cdef void* data(array) except? NULL:
+    """Where the elements of a contiguous array lie. The caller keeps the array."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(array, &view, PyBUF_C_CONTIGUOUS)
+    PyBuffer_Release(&view)
+    return view.buf
+
+
+cdef inline double finite(double price) noexcept nogil:
+    """The price, HARD instead of infinity. By its bits: -ffast-math knows no infinity."""
+    cdef uint64_t bits
+    memcpy(&bits, &price, sizeof(bits))
+    return HARD if bits >= <uint64_t>0x7ff << 52 else min(price, HARD)
+
+
 cdef class Dual:
     """D, its gradient and its Hessian at lam come from `measure`; the maximisers know nothing else.
 
@@ -63,26 +80,30 @@ cdef class Dual:
     """
 
     def __cinit__(self, constraints, f, diff, double hardness, double tol):
-        # -ffast-math knows no infinity: NumPy replaces it
-        cdef const double[::1] b = constraints.b, beta = np.minimum(constraints.beta, HARD)
+        cdef const double[::1] b = constraints.b, beta = constraints.beta
         cdef Py_ssize_t j, k = b.shape[0]
         cdef const float[:, ::1] f32
         cdef const double[:, ::1] f64
         cdef float[:, ::1] diff32
         cdef double[:, ::1] diff64
         cdef Memory* m = &self.memory
-        self.k, self.L, self.n, self.hardness, self.tol, self.scores = k, f.shape[0], f.shape[1], hardness, tol, f
         if f.dtype == FLOAT:
             f32, diff32 = f, diff
+            self.L, self.n = f32.shape[0], f32.shape[1]
             self.f32, self.diff32 = &f32[0, 0], NULL if diff is None else &diff32[0, 0]
         else:
             f64, diff64 = f, diff
+            self.L, self.n = f64.shape[0], f64.shape[1]
             self.f64, self.diff64 = &f64[0, 0], NULL if diff is None else &diff64[0, 0]
-        mask = np.ones(self.L, bool) if constraints.allowed is None else constraints.allowed
-        self.per_pixel = mask.ndim == 2
-        self.mask, self.gradient = np.ascontiguousarray(mask).reshape(-1).view(np.uint8), diff
-        cdef const uint8_t[::1] allowed = self.mask
-        self.allowed = &allowed[0]
+        self.k, self.hardness, self.tol, self.scores, self.gradient = k, hardness, tol, f, diff
+        self.mask = constraints.allowed
+        self.per_pixel = self.mask is not None and self.mask.ndim == 2
+        if self.mask is None:
+            self.allowed = <uint8_t*>allocate(m, self.L, True)
+            if not m.failed:
+                memset(<void*>self.allowed, 1, self.L)
+        else:
+            self.allowed = <const uint8_t*>data(self.mask)
         self.b, self.beta, self.unit, self.tolerance = reals(m, k), reals(m, k), reals(m, k), reals(m, k)
         self.low, self.high, self.magnitude, self.energy = reals(m, k), reals(m, k), reals(m, k), reals(m, k)
         self.lam, self.v, self.g, self.x, self.spare_v = reals(m, k), reals(m, k), reals(m, k), reals(m, k), reals(m, k)
@@ -90,7 +111,7 @@ cdef class Dual:
         if m.failed:
             raise MemoryError(f"the solver needs {m.failed} bytes more")
         for j in range(k):
-            self.b[j], self.beta[j] = b[j], beta[j]
+            self.b[j], self.beta[j] = b[j], finite(beta[j])
         self.stop = &self.own_stop
         self.polls = True
 
@@ -189,7 +210,11 @@ cdef class Dual:
     cdef object in_callers_units(self, const double* x):
         """A copy of x, a vector like lam, for the caller's rows."""
         cdef Py_ssize_t j
-        return np.array([x[j] * self.unit[j] for j in range(self.k)])
+        copy = np.empty(self.k)
+        cdef double* place = <double*>data(copy)
+        for j in range(self.k):
+            place[j] = x[j] * self.unit[j]
+        return copy
 
     cdef double callers_residual(self) noexcept nogil:
         """max_j |lam - clip(lam + b - v, 0, beta)| for the caller's rows."""

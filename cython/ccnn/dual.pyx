@@ -7,7 +7,8 @@ _problem.pyx states the primal, the dual and the certificate. The work is shared
     _problem        the problem and its certificate: gap, residual, infeasibility
     _newton         Newton's method in a box                    _ascent     the paper's projected gradient ascent
     _label_sums     rows that weigh labels                      _grouping   pixels that no row tells apart
-    _label_pass     one pass over the pixels of a group         _general_rows   rows of any kind
+    _label_pass     one pass over the pixels of a group         _few_labels     the same, unrolled for few labels
+    _general_rows   rows of any kind
     _softmax        the check of the scores and softmax(f)      _exponential    exp, inlined
     _memory         the memory of a problem                     _constants
 """
@@ -33,7 +34,7 @@ cdef class Solution:
 
     p          (L, n)  the latent distribution, in the scores' dtype
     lam        (k,)    the dual variables
-    value      the optimal value, mean_i KL(p_i || softmax(hardness * f_i)) + beta' xi
+    value      the optimal value, mean_i KL(p_i || softmax(hardness * f_i)) + beta' xi; NaN if a score is no number
     gap        primal - dual at this point, float64; inf if a hard row does not hold
     residual   the largest violation of the optimality conditions, |lam - clip(lam + b - v, 0, beta)|
     iterations passes over the pixels
@@ -119,7 +120,8 @@ def _unpickled(p, value, lam, ray, status, loss, gap, residual, iterations):
 def maximize(f, constraints, hardness=1.0, method="newton", tol=1e-6, diff=None):
     """The latent distribution: maximise D(lam) for the scores hardness * f over 0 <= lam <= beta.
 
-    f            (L, n) float32 or float64, labels first as in a Caffe blob; read in place if contiguous
+    f            (L, n) float32 or float64, labels first as in a Caffe blob; read in place if contiguous. Without diff,
+                 the scores of labels that no pixel may take are not read, and not checked
     constraints  ccnn.Constraints
     hardness     sharpens the scores: 1 is the paper's; 1000 the authors' in the size experiments
     method       "newton", or "pga", the paper's projected gradient ascent; both reach the same p
@@ -130,7 +132,9 @@ def maximize(f, constraints, hardness=1.0, method="newton", tol=1e-6, diff=None)
     ^C ends a long call within a tenth of a second or one pass over the pixels. Threads may call at the same time.
     """
     cdef bint by_newton = _checked_options(hardness, method, tol)
-    cdef Dual problem = _problem(_checked_scores(f, 2), constraints, diff, hardness, tol)
+    f = _checked_scores(f, 2)
+    _check_diff(diff, f)
+    cdef Dual problem = _problem(f, constraints, diff, hardness, tol)
     while True:
         with nogil:
             solve(problem, by_newton)
@@ -214,9 +218,8 @@ cdef _checked_scores(f, int axes):
 
 
 cdef Dual _problem(f, constraints, diff, hardness, tol):
-    """The problem, checked: no array that the solver reads is shorter than it expects."""
+    """The problem, checked: no array that the solver reads is shorter than it expects. f and diff were checked."""
     _check_fit(constraints, f.shape[0], f.shape[1])
-    _check_diff(diff, f)
     if constraints.matrix is None:
         return LabelSums(constraints, f, diff, hardness, tol)
     return GeneralRows(constraints, f, diff, hardness, tol)
