@@ -100,6 +100,8 @@ class Cluster:
         running: dict = {}                  # {key: (future, task)}
         try:
             while True:
+                if self.client.status != "running":
+                    raise self.scheduler_ended()
                 self.look_at_workers()
                 window = 1 if alone else AHEAD * max(len(self.workers), 2)
                 for task in itertools.islice(tasks, max(window - len(running), 0)):
@@ -119,7 +121,10 @@ class Cluster:
         """Now and then, see which workers there are, and say so if some have ended."""
         if time.monotonic() < self.next_look:
             return
-        present = set(self.client.scheduler_info()["workers"])
+        try:
+            present = set(self.client.scheduler_info()["workers"])
+        except OSError:
+            raise self.scheduler_ended() from None
         ended = len(self.workers - present)
         if ended:
             log.warning("%s ended; what was begun there is done again", plural(ended, "worker"))
@@ -132,14 +137,19 @@ class Cluster:
         from concurrent.futures import CancelledError
         try:
             return future.result()
-        except (CancelledError, OSError) as e:
-            if isinstance(e, OSError) and self.client.status == "running":
+        except CancelledError:
+            raise self.scheduler_ended() from None
+        except OSError:
+            if self.client.status == "running":
                 raise                       # the function's own
-            raise UserError(f"--cluster {self.where}: the scheduler has ended, or cannot be reached any more; what is "
-                            "finished is kept: start it and run the same command again") from None
+            raise self.scheduler_ended() from None
         except ModuleNotFoundError as e:
             raise UserError(f"--cluster {self.where}: on a worker: {e}; start the workers with this repository's "
                             "Python (docs/scale.md)") from None
+
+    def scheduler_ended(self) -> UserError:
+        return UserError(f"--cluster {self.where}: the scheduler has ended, or cannot be reached any more; what is "
+                         "finished is kept: start it and run the same command again")
 
 
 def call_in_worker(function: bytes, folder: str, version: str, *task):
