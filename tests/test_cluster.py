@@ -424,8 +424,8 @@ def test_a_photograph_that_ends_every_worker_is_one_line(photographs, tmp_path, 
         sys.addaudithook(audit)
     """))
     done = subprocess.run([python_bin, root / "tools/infer.py", *words(
-        "masks", "photos/[0-3][0-9].png", "poison.png", "--cluster", "local", "--jobs", 2)], text=True, capture_output=True,
-        env={**ENVIRONMENT, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ENVIRONMENT['PYTHONPATH']}"})
+        "masks", "photos/[0-3][0-9].png", "poison.png", "--cluster", "local", "--jobs", 2)], text=True,
+        capture_output=True, env={**ENVIRONMENT, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ENVIRONMENT['PYTHONPATH']}"})
     assert Path("killed.txt").read_text() == "xxxx"
     assert done.returncode == 1
     assert "19 masks in masks" in done.stdout and len(masks("masks")) == 19      # also of its neighbours
