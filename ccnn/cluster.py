@@ -37,6 +37,8 @@ CONNECT = 20            # seconds in which a scheduler must answer
 LOCAL = {
     "distributed.scheduler.allowed-failures": 1,            # a task that has ended two workers is tried alone later
     "distributed.deploy.lost-worker-timeout": "1 day",      # a worker is started again, however long that takes
+    "distributed.comm.timeouts.connect": "10 minutes",      # a machine may be busy; an ended process is noticed at once
+    "distributed.comm.timeouts.tcp": "10 minutes",
     "distributed.worker.profile.enabled": False,            # 100 stack traces per second
     "distributed.worker.memory.pause": False,               # the net may take most of the memory
     "distributed.worker.memory.terminate": False,
@@ -128,7 +130,7 @@ class Cluster:
         ended = len(self.workers - present)
         if ended:
             log.warning("%s ended; what was begun there is done again", plural(ended, "worker"))
-        if not present:
+        if not present and (self.workers or not self.next_look):
             log.warning("%s has no worker now; waiting for one", self.where)
         self.workers, self.next_look = present, time.monotonic() + INTERVAL
 
@@ -191,7 +193,8 @@ def connected(where: Optional[str], jobs: int) -> Iterator[Union[int, Cluster]]:
         raise UserError(f"--cluster {where}: {e}; run `make cluster` first") from None
     with local_scheduler(jobs) if where == "local" else contextlib.nullcontext(find_scheduler(where)) as found:
         try:
-            client = Client(found.address, security=found.security, timeout=CONNECT, set_as_default=False)
+            client = Client(found.address, security=found.security, set_as_default=False,
+                            timeout=LOCAL["distributed.comm.timeouts.connect"] if where == "local" else CONNECT)
         except (OSError, ValueError) as e:
             raise UserError(f"--cluster {where}: no scheduler answers at {found.address} ({reason(e)})") from None
         with client:
