@@ -37,6 +37,8 @@ CONNECT = 20            # seconds in which a scheduler must answer
 LOCAL = {
     "distributed.scheduler.allowed-failures": 1,            # a task that has ended two workers is tried alone later
     "distributed.deploy.lost-worker-timeout": "1 day",      # a worker is started again, however long that takes
+    "distributed.comm.timeouts.connect": "10 minutes",      # a machine may be busy; an ended process is noticed at once
+    "distributed.comm.timeouts.tcp": "10 minutes",
     "distributed.worker.profile.enabled": False,            # 100 stack traces per second
     "distributed.worker.memory.pause": False,               # the net may take most of the memory
     "distributed.worker.memory.terminate": False,
@@ -100,6 +102,8 @@ class Cluster:
         running: dict = {}                  # {key: (future, task)}
         try:
             while True:
+                if self.client.status != "running":
+                    raise self.scheduler_ended()
                 self.look_at_workers()
                 window = 1 if alone else AHEAD * max(len(self.workers), 2)
                 for task in itertools.islice(tasks, max(window - len(running), 0)):
@@ -119,11 +123,14 @@ class Cluster:
         """Now and then, see which workers there are, and say so if some have ended."""
         if time.monotonic() < self.next_look:
             return
-        present = set(self.client.scheduler_info()["workers"])
+        try:
+            present = set(self.client.scheduler_info()["workers"])
+        except OSError:
+            raise self.scheduler_ended() from None
         ended = len(self.workers - present)
         if ended:
             log.warning("%s ended; what was begun there is done again", plural(ended, "worker"))
-        if not present:
+        if not present and (self.workers or not self.next_look):
             log.warning("%s has no worker now; waiting for one", self.where)
         self.workers, self.next_look = present, time.monotonic() + INTERVAL
 
@@ -132,14 +139,19 @@ class Cluster:
         from concurrent.futures import CancelledError
         try:
             return future.result()
-        except (CancelledError, OSError) as e:
-            if isinstance(e, OSError) and self.client.status == "running":
+        except CancelledError:
+            raise self.scheduler_ended() from None
+        except OSError:
+            if self.client.status == "running":
                 raise                       # the function's own
-            raise UserError(f"--cluster {self.where}: the scheduler has ended, or cannot be reached any more; what is "
-                            "finished is kept: start it and run the same command again") from None
+            raise self.scheduler_ended() from None
         except ModuleNotFoundError as e:
             raise UserError(f"--cluster {self.where}: on a worker: {e}; start the workers with this repository's "
                             "Python (docs/scale.md)") from None
+
+    def scheduler_ended(self) -> UserError:
+        return UserError(f"--cluster {self.where}: the scheduler has ended, or cannot be reached any more; what is "
+                         "finished is kept: start it and run the same command again")
 
 
 def call_in_worker(function: bytes, folder: str, version: str, *task):
@@ -181,7 +193,8 @@ def connected(where: Optional[str], jobs: int) -> Iterator[Union[int, Cluster]]:
         raise UserError(f"--cluster {where}: {e}; run `make cluster` first") from None
     with local_scheduler(jobs) if where == "local" else contextlib.nullcontext(find_scheduler(where)) as found:
         try:
-            client = Client(found.address, security=found.security, timeout=CONNECT, set_as_default=False)
+            client = Client(found.address, security=found.security, set_as_default=False,
+                            timeout=LOCAL["distributed.comm.timeouts.connect"] if where == "local" else CONNECT)
         except (OSError, ValueError) as e:
             raise UserError(f"--cluster {where}: no scheduler answers at {found.address} ({reason(e)})") from None
         with client:

@@ -15,6 +15,7 @@ import cache_features
 import infer
 import numpy as np
 import pytest
+import soak
 import test_crf_search
 import test_study
 import tune_crf
@@ -25,7 +26,7 @@ from tiny_net import make_net
 import study
 from ccnn import cluster
 from ccnn.errors import UserError
-from ccnn.workers import in_processes
+from ccnn.workers import in_processes, left_out
 
 distributed = pytest.importorskip("distributed", reason="needs Dask: make cluster")
 dask = pytest.importorskip("dask")
@@ -97,6 +98,11 @@ def broken(name):
     raise UserError(f"{name}: is broken")
 
 
+def test_a_task_that_is_left_out_is_an_error_unless_the_caller_knows_better():
+    with pytest.raises(UserError, match="^x.jpg: ended its worker$"):
+        left_out("ended its worker", "x.jpg", 5)
+
+
 def test_the_work_of_a_killed_worker_is_done_again(local, tmp_path, caplog):
     done = list(in_processes(die_once, [(tmp_path, x) for x in range(60)], local))
     assert (tmp_path / "died").exists()
@@ -106,31 +112,9 @@ def test_the_work_of_a_killed_worker_is_done_again(local, tmp_path, caplog):
     assert "1 worker ended; what was begun there is done again" in caplog.text
 
 
-def die_of_poison(name):
-    if name == "poison.jpg":
-        os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(0.02)
-    return name
-
-
-def test_a_task_that_ends_every_worker_is_one_failure(local):
-    """Others that are in the same worker at that time are answered."""
-    names = [f"{k}.jpg" for k in range(40)]
-    names[10:10] = ["poison.jpg"]
-
-    def failed(why, name):
-        return f"{name}: {why}"
-    answers = list(in_processes(die_of_poison, [(name,) for name in names], local, failed=failed))
-    assert sorted(answers) == sorted([*names[:10], *names[11:],
-                                      "poison.jpg: ended its worker process 4 times, the last 2 alone; left out. "
-                                      "Is it too large for the memory?"])
-    with pytest.raises(UserError, match="^poison.jpg: ended its worker process 4 times"):
-        list(in_processes(die_of_poison, [("poison.jpg",)], local))
-
-
 def test_workers_that_always_end_are_one_error(local, monkeypatch):
-    monkeypatch.setattr(cluster, "IN_A_ROW", 2)
-    with pytest.raises(UserError, match="2 tasks in a row ended their worker processes, most likely for lack of mem"):
+    monkeypatch.setattr(cluster, "IN_A_ROW", 1)
+    with pytest.raises(UserError, match="1 tasks in a row ended their worker processes, most likely for lack of mem"):
         list(in_processes(die, [(x,) for x in range(8)], local))
 
 
@@ -440,11 +424,11 @@ def test_a_photograph_that_ends_every_worker_is_one_line(photographs, tmp_path, 
         sys.addaudithook(audit)
     """))
     done = subprocess.run([python_bin, root / "tools/infer.py", *words(
-        "masks", "photos/0[0-9].png", "poison.png", "--cluster", "local", "--jobs", 2)], text=True, capture_output=True,
-        env={**ENVIRONMENT, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ENVIRONMENT['PYTHONPATH']}"})
+        "masks", "photos/[0-3][0-9].png", "poison.png", "--cluster", "local", "--jobs", 2)], text=True,
+        capture_output=True, env={**ENVIRONMENT, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ENVIRONMENT['PYTHONPATH']}"})
     assert Path("killed.txt").read_text() == "xxxx"
     assert done.returncode == 1
-    assert "4 masks in masks" in done.stdout and len(masks("masks")) == 4
+    assert "19 masks in masks" in done.stdout and len(masks("masks")) == 19      # also of its neighbours
     assert done.stderr.splitlines()[-2:] == [
         "poison.png: ended its worker process 4 times, the last 2 alone; left out. Is it too large for the memory?",
         "1 failed, see above; the rest is done"]
@@ -459,3 +443,16 @@ def test_without_dask_one_line_names_the_remedy(photographs, root, python_bin):
         if status:
             assert done.stderr.count("\n") == 1 and "error: --cluster local: " in done.stderr
             assert done.stderr.endswith("; run `make cluster` first\n")
+
+
+def test_the_soak_run_checks_every_mask(tmp_path, capsys):
+    """bench/soak.py, short and without a kill: its masks are right; a wrong one and a missing one are found."""
+    arguments = ["--photographs", "12", "--every", "10000", "--folder", str(tmp_path)]
+    assert soak.main(arguments) == 0
+    assert "masks right: 12\nstatus: 0\n" in capsys.readouterr().out
+    assert {label for k in range(12) for label in np.unique(soak.right_mask(k))} == {0, 1, 2}
+    with Image.open(tmp_path / "masks/000/0000003.png") as mask:
+        wrong = mask.copy()
+    wrong.putpixel((5, 7), (wrong.getpixel((5, 7)) + 1) % 3)
+    wrong.save(tmp_path / "masks/000/0000003.png")
+    assert [soak.is_right(tmp_path / f"masks/000/{k:07d}.png", k) for k in (2, 3, 12)] == [True, False, False]
