@@ -301,7 +301,9 @@ class Training:
         self._stops += 1
         if not self._process:
             return
-        if self._stops == 1:
+        if self.rank.size > 1 and not self._ending.solving:
+            self._process.kill()                # it may wait for a rank that has ended already
+        elif self._stops == 1:
             if self.rank.leads:
                 log.info("stopping after this iteration, with a snapshot; once more to stop at once, without")
             self._process.send_signal(signal.SIGINT)
