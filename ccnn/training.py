@@ -245,8 +245,8 @@ class Training:
         """Whether Caffe has ended, after waiting up to `patience` seconds for that; UserError if it failed."""
         assert self._process and self._reader, "start() comes first"
         self._reader.join(patience)
-        if self.rank.size > 1 and self._reader.is_alive() and self._death.exists():
-            self._process.kill()
+        if self.rank.size > 1 and self._ending.solving and self._death.exists():
+            self._process.kill()                # that waits for the dead one
             self._reader.join()
         if self._reader.is_alive():
             return False
