@@ -26,7 +26,7 @@ from ccnn.errors import UserError
 from ccnn.net import load_caffe
 from ccnn.paths import ROOT
 from ccnn.proto import read_net
-from ccnn.ranks import Rank
+from ccnn.ranks import LIBRARY
 from ccnn.weights import convolutions, write_caffemodel
 
 MPIEXEC = ROOT / ".caffe/mpi/bin/mpiexec"
@@ -53,7 +53,7 @@ def draw_large(folder):
 NETS = {        # what: (solver, how to draw its data, images per step, steps, those of --quick)
     "small net (demonstration)": ("demo_tags", draw_small, 4, 200, 5),
     "head on cached features": ("head_size", draw_features, 4, 40, 3),
-    "VGG-16 8s, 321 x 321": ("ccnn_tags", draw_large, 2, 3, 0),
+    "VGG-16 8s, 321 x 321": ("ccnn_tags", draw_large, 2, 2, 0),
 }
 
 
@@ -130,7 +130,7 @@ def allreduce(count, turns):
 def time_allreduce(count, turns):
     words = [sys.executable, Path(__file__).resolve(), "--allreduce", count, turns]
     run = subprocess.run([str(MPIEXEC), "-n", "2", *map(str, words)],
-                         env={**os.environ, **Rank(0, 2, 2, 0).environment()}, capture_output=True, text=True)
+                         env={**os.environ, "MPI4PY_LIBMPI": str(LIBRARY)}, capture_output=True, text=True)
     if run.returncode:
         raise UserError(f"the Allreduce failed: {run.stderr.splitlines()[-1]}")
     return json.loads(run.stdout)

@@ -106,7 +106,8 @@ class Ending:
         self.printed: Optional[str] = None      # the last line that a layer, not Caffe, printed
         self._dump = False                      # Caffe prints a net or a solver, over many lines
 
-    def add(self, text: str) -> None:
+    def add(self, text: str) -> bool:
+        """Read a line; whether a layer has printed it."""
         log = GLOG.match(text)
         if log:
             self._dump = text.rstrip().endswith("from parameters:")
@@ -115,6 +116,8 @@ class Ending:
             self.fatal = text[log.end():].strip()
         elif not log and not self._dump and not TRACE.match(text):
             self.printed = text.strip()
+            return True
+        return False
 
     @property
     def reason(self) -> Optional[str]:

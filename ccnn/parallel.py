@@ -47,11 +47,13 @@ class NotANumber(Exception):
 def meet(comm, orders: Mapping[str, Any]) -> Optional[dict]:
     """Compare what the ranks have, and receive from rank 0 what to do. None: nothing is left to do."""
     agree(comm, orders.get("error"))
-    hosts, facts = (comm.allgather(value) for value in (platform.node(), orders.get("common", {})))
-    plan, error = None, first_difference(facts, hosts)
-    if comm.rank == 0 and "solver" in orders:
-        plan = {**orders, "solver": divided(orders["solver"], comm.size)}
-    agree(comm, error if comm.rank == 0 else None)
+    hosts, facts = (comm.allgather(value) for value in (platform.node(), orders["common"]))
+    plan, difference = None, first_difference(facts, hosts)
+    with together(comm):
+        if comm.rank == 0 and difference:
+            raise UserError(difference)
+        if "solver" in orders:          # on rank 0
+            plan = {**orders, "solver": divided(orders["solver"], comm.size)}
     return comm.bcast(plan)
 
 
@@ -248,7 +250,7 @@ def train(comm, orders: Mapping[str, Any]) -> int:
         stopped = steps.run()
     except NotANumber as error:
         finalize()                  # before rank 0 tells, because then it is ended
-        if orders.get("solver"):
+        if "solver" in orders:
             caffe.log(str(error))
         raise EndedElsewhere from None
     caffe.log("Optimization stopped early." if stopped else "Optimization Done.")

@@ -52,14 +52,14 @@ class Rank(NamedTuple):
 
     def environment(self) -> dict[str, str]:
         """The environment of its process of ccnn.parallel."""
-        own = {"GLOG_logtostderr": "1", "GLOG_minloglevel": "0", "OPENBLAS_NUM_THREADS": str(self.threads)}
+        own = {"OPENBLAS_NUM_THREADS": str(self.threads)}
         if LIBRARY.exists() and "PMI_SIZE" in os.environ:       # else mpiexec is Open MPI's, which speaks otherwise
             own["MPI4PY_LIBMPI"] = str(LIBRARY)
         return {**own, **os.environ, "GLOG_logtostderr": "1", "GLOG_minloglevel": "0"}
 
     def inherited(self) -> list[int]:
         """The open file over which MPICH's mpiexec speaks with a process."""
-        return [int(os.environ["PMI_FD"])] if "PMI_FD" in os.environ else []
+        return [int(os.environ["PMI_FD"])] if self.size > 1 and "PMI_FD" in os.environ else []
 
 
 ALONE = Rank()

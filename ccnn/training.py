@@ -74,9 +74,9 @@ def prepare(solver, weights: Optional[Path] = None, gpu: Optional[int] = None, a
             raise UserError(f"{solver.net}: has no data layer of module voc_data; no other shares its images among "
                             "processes")
     same = common(solver, net, samples) if rank.size > 1 else {}
+    prefix.parent.mkdir(parents=True, exist_ok=True)
     if not rank.leads:
         return Training(solver, shapes, None, samples, gpu, rank, same)
-    prefix.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as failure:
         held = lock(f"{prefix}.lock", "process {holder} is training here; wait for its end or stop it (kill {holder}), "
                     "or train elsewhere with --set snapshot_prefix=...")
@@ -205,7 +205,7 @@ class Training:
 
     def start(self, threads: Optional[int] = None) -> None:
         """Start Caffe; threads: how many OpenBLAS may use."""
-        kept = open(self.log if self.rank.leads else os.devnull, "a")  # noqa: SIM115  closed by the thread that writes
+        kept = open(self.log, "a")  # noqa: SIM115  closed by the thread that writes it
         if self.rank.size > 1:
             command, environment = self.rank.command(**self._orders()), self.rank.environment()
         else:
@@ -245,8 +245,8 @@ class Training:
         """Whether Caffe has ended, after waiting up to `patience` seconds for that; UserError if it failed."""
         assert self._process and self._reader, "start() comes first"
         self._reader.join(patience)
-        if self.rank.size > 1 and self._reader.is_alive() and self._death.exists():
-            self._process.kill()
+        if self.rank.size > 1 and self._ending.solving and self._death.exists():
+            self._process.kill()                # that waits for the dead one
             self._reader.join()
         if self._reader.is_alive():
             return False
@@ -301,7 +301,9 @@ class Training:
         self._stops += 1
         if not self._process:
             return
-        if self._stops == 1:
+        if self.rank.size > 1 and not self._ending.solving:
+            self._process.kill()                # it may wait for a rank that has ended already
+        elif self._stops == 1:
             if self.rank.leads:
                 log.info("stopping after this iteration, with a snapshot; once more to stop at once, without")
             self._process.send_signal(signal.SIGINT)
@@ -352,17 +354,20 @@ class Training:
             self._process.kill()
 
     def _read(self, lines: IO[str], kept: IO[str]) -> None:
-        """Of the iterations, the log keeps those that `display` asks for, and one whose loss is not a number."""
+        """Of the iterations, the log keeps those that `display` asks for, and one whose loss is not a number; of the
+        ranks, all that rank 0 writes, and what a layer prints on another."""
         keep = True
         for text in lines:
             line = read_line(text)
             if line and line.kind == "loss":
                 keep = line.iteration % (self.solver.display or 1) == 0 or not math.isfinite(line.value)
                 self._note_loss(line)
-            if keep or not line:
+            printed = self._ending.add(text)
+            if not self.rank.leads:
+                text = f"process {self.rank.number} on {platform.node()}: {text}"
+            if printed or (self.rank.leads and (keep or not line)):
                 kept.write(text)
                 kept.flush()
-            self._ending.add(text)
             if self._complaint:
                 return
 
@@ -396,8 +401,9 @@ class Training:
         where = f"at iteration {self.iteration}"
         if self.samples:
             size = self.solver.iter_size
-            first = self.iteration * size + self.rank.number
-            images = [self.samples.image(t) for t in range(first, (self.iteration + 1) * size, self.rank.size)]
+            images = [self.samples.image(t) for t in range(self.iteration * size, (self.iteration + 1) * size)]
+            if not self.rank.leads:             # rank 0 speaks of the whole step
+                images = images[self.rank.number::self.rank.size]
             where += f", {', '.join(images)}"
         return where
 

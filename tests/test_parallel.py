@@ -290,6 +290,13 @@ def test_an_image_that_only_one_rank_reads_ends_the_job(mpiexec, together):
     assert (status, out) == (2, "") and len(errors(error)) == 1, error
     assert bad.name in error and "(process 1 of 2, on " in error and "at iteration 1" in error
 
+    text = (folder / "net.prototxt").read_text().replace('"shuffle": false', '"shuffle": false, "damaged": "skip"')
+    (folder / "net.prototxt").write_text(text)
+    status, out, error = together("d", *SGD, "iter_size=2", "net=net.prototxt", "max_iter=5")
+    assert status == 0, error
+    log = read(mpiexec.folder / "d.log")
+    assert re.search(rf"process 1 on .*: VOCDataLayer: skipped \(1 so far\): .*{bad.name}", log)
+
 
 # --- refused before the first iteration, in one line
 
