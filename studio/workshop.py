@@ -24,18 +24,19 @@ from photo_work import make_copy
 from pool import Pool
 from tag_file import save
 from trainer import Trainer
-from view import Head, Known, Question, answer_all, features_file, read_features, read_head, read_model_head
+from view import Head, Known, Question, answer_all, computed, read_features, read_head, read_model_head
 
 from ccnn.errors import ImageError, UserError
 from ccnn.features import upright_shape
 from ccnn.files import digest, remove_parts
 from ccnn.grid import Scores
-from ccnn.learn import RECIPE
 from ccnn.own_folder import PRIORS
 from ccnn.paths import ROOT
 from ccnn.pictures import colours
 
 TICK = 0.4              # seconds between two looks at what the children have done
+
+THOROUGH = 8            # of so many looks at the folder, one is at every photograph
 
 MOST = 3                # seconds; where a look takes long, they are rarer
 
@@ -71,8 +72,10 @@ class Workshop:
         self.auto = False
         self.changed_at = time.monotonic()
         self.learned = self.failed = None                   # what the last training began with, or the last in vain
+        self.computed: set = set()                          # ids of the photographs that have features
         self.features_done, self.features_total, self.features_rate = 0, 0, None
         self.tried, self.tried_at = None, 0.0               # what features were computed of, and when
+        self.noticed = 0
         self.told_status, self.told_points = "", (None, 0)
         self.tasks: list = []
         self.listing: tuple = 0, b""                        # (revision, all photographs as JSON)
@@ -136,7 +139,8 @@ class Workshop:
     async def notice(self) -> None:
         """What others have changed in the folder."""
         problem = self.album.problem
-        changed = await self.change(self.album.refresh)
+        self.noticed += 1
+        changed = await self.change(self.album.refresh, self.noticed % THOROUGH == 0)
         if changed and self.told_status:
             self.hub.send("message", {"text": f"the folder was changed outside; {len(changed)} photographs differ"})
         if self.album.problem and self.album.problem != problem:
@@ -183,10 +187,10 @@ class Workshop:
     # Features
 
     def count_features(self) -> None:
+        self.computed = computed(self.work)
         photographs = [photograph for photograph in self.album.there() if not photograph.problem]
-        self.features_total = len(photographs) * len(RECIPE.sizes)
-        self.features_done = sum(features_file(self.work, size, photograph.id).is_file()
-                                 for size in RECIPE.sizes for photograph in photographs)
+        self.features_total = len(photographs)
+        self.features_done = sum(photograph.id in self.computed for photograph in photographs)
 
     async def work_ahead(self) -> None:
         """Compute features as long as some are missing and nothing else is to be done."""
@@ -209,8 +213,8 @@ class Workshop:
             self.answer_later()
 
     def without_features(self) -> list:
-        return [photograph for photograph in self.album.there() if not photograph.problem and not all(
-            features_file(self.work, size, photograph.id).is_file() for size in RECIPE.sizes)]
+        return [photograph for photograph in self.album.there()
+                if not photograph.problem and photograph.id not in self.computed]
 
     def features(self) -> dict:
         seconds = None
@@ -343,7 +347,7 @@ class Workshop:
     async def answer_all(self) -> None:
         while self.ask_again and self.head:
             self.ask_again = False
-            todo = await asyncio.to_thread(self.unanswered)
+            todo = self.unanswered()
             for start in range(0, len(todo), BATCH):
                 await self.answer(self.head, todo[start:start + BATCH])
 
@@ -351,8 +355,7 @@ class Workshop:
         """[(key, photograph)] that have changed since the model was asked, or whose features are new."""
         return [(key, photograph) for photograph in self.album.there()
                 if (key := (photograph.number, photograph.revision, self.album.sizes)) not in self.answered
-                and not photograph.problem
-                and all(features_file(self.work, size, photograph.id).is_file() for size in RECIPE.sizes)]
+                and not photograph.problem and photograph.id in self.computed]
 
     async def answer(self, head: Head, part: list) -> None:
         questions = [Question(photograph.number, photograph.id, self.album.images / photograph.path,
