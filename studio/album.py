@@ -373,8 +373,8 @@ class Album:
 
     def note_written(self) -> None:
         """What was just written is no change from outside."""
-        stamps = dict(self.seen[0]) if self.seen else {}
-        self.seen = stamps, self.text_stamps(), self.scribble_stamps()
+        stamps = self.seen[0] if self.seen else {}
+        self.seen, self.folder_stamp = (stamps, self.text_stamps(), self.scribble_stamps()), stamp(self.images)
 
     # Classes
 
