@@ -193,11 +193,18 @@ def test_a_name_that_is_brought_is_no_path(outside, path):
     assert everything(studio.folder.parent) == before
 
 
-def test_a_link_out_of_the_folder_is_not_followed(start, photos):
+def test_links_out_of_the_folder_and_damaged_files_are_not_used(start, photos):
     other = photos.parent / "other.jpg"
     other.write_bytes(jpeg())
     (photos / "link.jpg").symlink_to(other)
+    (photos / "cut.jpg").write_bytes(jpeg((400, 300))[:2000])
     with start(photos) as studio:
+        cut = studio.photographs()["cut.jpg"]
+        answer = studio.get(f"/api/photographs/{cut['number']}/thumbnail.jpg")
+        assert answer.status == 422 and answer.error.startswith("cut.jpg: is damaged")
+        assert "is damaged" in studio.photographs()["cut.jpg"]["problem"] and studio.tag(cut=[1]).status == 409
+        (photos / "cut.jpg").write_bytes(jpeg())                # replaced
+        studio.wait(lambda _: "problem" not in studio.photographs()["cut.jpg"])
         there = studio.photographs()["link.jpg"]
         assert "link out of the folder" in there["problem"]
         for path in ("", "/thumbnail.jpg", "/picture.jpg", "/mask.png"):
@@ -551,7 +558,7 @@ def test_tag_train_look_correct_export_and_segment(start, photos, root, place, t
         assert studio.wait(lambda status: status["stale"])
         studio.wait(lambda status: status["training"]["phase"] != "idle")           # by itself
         status = studio.wait(lambda status: status["training"]["phase"] == "idle")
-        assert any("from the last weights" in line for line in status["training"]["lines"]), status["training"]
+        assert any("tags of 1 photograph changed" in line for line in status["training"]["lines"]), status["training"]
         studio.wait(lambda _: len(studio.get("/api/answers").json["answers"]) == 8)
 
         # the same masks as tools/infer.py makes
