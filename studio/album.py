@@ -139,21 +139,24 @@ class Album:
         self.folder_stamp = folder
         files = Photographs(str(images))
         stamps = {path: found for path in files.paths if (found := stamp(images / path))}
-        seen = stamps, texts, self.scribble_stamps()
-        if seen == self.seen:
+        if (stamps, texts, self.scribble_stamps()) == self.seen:
             return None
         before = {photograph.number: photograph.state() for photograph in self.photographs}
-        classes = self.classes
+        texts_before = self.classes, self.rules_stamp
         self.read_texts()
+        self.rules_stamp = texts[2]
         rows = self.rows_by_path(files)
         for path in self.shown(list(stamps), rows):
             self.read_photograph(path, stamps[path], rows.get(path))
         self.find_problems(stamps)
         self.seen = stamps, texts, self.scribble_stamps()
+        return self.note_changes(before, texts_before)
+
+    def note_changes(self, before: dict, texts_before: tuple) -> list:
+        """New revisions for the photographs whose state differs from {number: state} before."""
         changed = [photograph for photograph in self.photographs
                    if photograph.state() != before.get(photograph.number)]
-        rules, self.rules_stamp = self.rules_stamp, texts[2]
-        if changed or classes != self.classes or rules != self.rules_stamp:
+        if changed or texts_before != (self.classes, self.rules_stamp):
             self.revision += 1
         for photograph in changed:
             if photograph.scribble_stamp != before.get(photograph.number, [None] * 4)[3]:
