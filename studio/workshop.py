@@ -11,12 +11,14 @@ import json
 import os
 import secrets
 import shlex
+import shutil
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Optional
 
-from album import TAGS, Album, NotThere, Photograph
+from album import CLASSES, TAGS, Album, NotThere, Photograph
 from batches import Batches
 from children import Child
 from events import Hub
@@ -85,16 +87,24 @@ class Workshop:
 
     async def open(self) -> None:
         self.place.mkdir(parents=True, exist_ok=True)
-        await asyncio.to_thread(remove_parts, self.work, 0)
+        await asyncio.to_thread(self.tidy)
         await asyncio.to_thread(self.album.refresh)
         with contextlib.suppress(OSError, ValueError, AttributeError):
             self.auto = json.loads((self.place / "settings.json").read_text()).get("auto") is True
         self.learned = await asyncio.to_thread(self.read_question)
-        self.batches.clear()
         self.pool.warm()
         await asyncio.to_thread(colours)                    # computed once, in a tenth of a second
         self.tasks = [asyncio.ensure_future(self.forever(step, pause)) for step, pause in (
             (self.notice, 2.0), (self.look, TICK), (self.work_ahead, 1.0), (self.tell, TICK / 2))]
+
+    def tidy(self) -> None:
+        """Remove what a killed studio has left."""
+        shutil.rmtree(self.place / "uploads", ignore_errors=True)
+        self.batches.clear()
+        remove_parts(self.work)
+        for name in map(Path, (CLASSES, TAGS, PRIORS)):
+            for part in self.root.glob(f".{name.stem}.*.part{name.suffix}"):
+                part.unlink(missing_ok=True)
 
     async def close(self) -> None:
         self.hub.close()
@@ -104,12 +114,17 @@ class Workshop:
         self.pool.close()
 
     async def forever(self, step, pause: float) -> None:
+        said = None
         while True:
             begin = time.monotonic()
             try:
                 await step()
             except (UserError, OSError) as error:
-                self.hub.send("message", {"text": " ".join(str(error).split())})
+                if str(error) != said:                      # once is enough
+                    said = str(error)
+                    self.hub.send("message", {"text": self.plain(" ".join(said.split()))})
+            except Exception:                               # a mistake of ours: the terminal tells, the rest goes on
+                traceback.print_exc()
             await asyncio.sleep(max(pause, min(5 * (time.monotonic() - begin), MOST)))      # never busy with this alone
 
     # The folder
