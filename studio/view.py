@@ -307,5 +307,5 @@ def scribble_png(mask: np.ndarray, size: tuple, side: int) -> bytes:
 
 def png(picture: Image.Image, **options) -> bytes:
     data = io.BytesIO()
-    picture.save(data, "PNG", compress_level=3, **options)
+    picture.save(data, "PNG", compress_level=1, **options)
     return data.getvalue()

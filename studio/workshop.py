@@ -46,7 +46,7 @@ IDLE = 8                # seconds without a change after which it trains by itse
 
 AGAIN = 60              # seconds after which features that failed are tried again
 
-BATCH = 50              # photographs per task of the pool
+BATCH = 20              # photographs per task of the pool
 
 TOLD = 500              # photographs in one event; of more the page asks by itself
 
