@@ -11,6 +11,7 @@ photographs of the other folder are copied to output/bench_studio; nothing is wr
 """
 import contextlib
 import csv
+import os
 import shutil
 import signal
 import subprocess
@@ -202,11 +203,13 @@ def session(browser, tagged, count):
         problem = page.locator("#train-problem").text_content()
         if problem:
             raise UserError(f"the training failed: {problem}")
+        page.wait_for_function("() => document.getElementById('model').textContent.startsWith('Model:')")
         stamp("the final model")
         rows.append(("an answer of the server while it trains: median, 95 %, longest",
                      ", ".join(f"{v:.0f} ms" for v in (*np.percentile(answers, [50, 95]), max(answers)))))
-        rows.append(("photographs whose tags the model disputes", page.locator("#filter option[value=disputed]").count()
-                     and page.locator("#filter option[value=disputed]").text_content()))
+        page.wait_for_timeout(10_000)                   # until its masks are there
+        disputed = page.locator("#filter option[value=disputed]")
+        rows.append(("photographs", disputed.text_content() if disputed.count() else "none disputed"))
         rows.append(("what the page says", page.locator("#model").text_content()))
         page.screenshot(path=WORK / "session.png")
     return report(f"A session in the studio: {len(tags)} photographs, tags alone",
@@ -214,7 +217,8 @@ def session(browser, tagged, count):
 
 
 def report(title, line, rows):
-    return "\n".join([f"# {title}", "", f"`{line}`. {machine()}", "", "| | |", "|---|---|",
+    load = f"{os.getloadavg()[1]:.0f} processes wanted to run at a time, with others' (load of 5 minutes)."
+    return "\n".join([f"# {title}", "", f"`{line}`. {machine()}", "", load, "", "| | |", "|---|---|",
                       *(f"| {what} | {value} |" for what, value in rows), ""])
 
 
