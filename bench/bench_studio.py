@@ -86,7 +86,7 @@ def main(argv=None):
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         if args.tagged:
-            publish(session(browser, args.tagged, args.count or 60), args.out, "bench_session.md")
+            print(session(browser, args.tagged, args.count or 60))
         else:
             publish(scrolling(browser, args.count or (60 if args.quick else 5000)), args.out, "bench_studio.md")
         browser.close()

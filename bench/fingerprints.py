@@ -24,14 +24,21 @@ SOURCES = {             # page of docs/: patterns of the sources that decide its
         "prototxt/ccnn_tags.prototxt", "solvers/ccnn_tags.prototxt",
         "prototxt/head_size.prototxt", "solvers/head_size.prototxt"),
     "bench_torch.md": ("bench/bench_torch.py", "ccnn/torch.py", *SOLVER),
+    "bench_mpi.md": (
+        "bench/bench_mpi.py", "bench/bench_training.py", *SOLVER, "layers/*.py", "tools/train.py", "ccnn/parallel.py",
+        "ccnn/ranks.py", "ccnn/training.py", "ccnn/samples.py", "ccnn/net.py",
+        "prototxt/demo_tags.prototxt", "prototxt/head_size.prototxt", "prototxt/ccnn_tags.prototxt"),
+    "bench_studio.md": ("bench/bench_studio.py", "bench/measure.py", "studio/*.py", "studio/page/*"),
     "bench_inference.md": (
         "bench/bench_inference.py", "bench/measure.py", "tools/infer.py", "prototxt/head_deploy.prototxt",
         "ccnn/predict.py", "ccnn/net.py", "ccnn/grid.py", "ccnn/images.py", "ccnn/crf.py", "ccnn/masks.py",
-        "ccnn/pictures.py", "ccnn/workers.py"),
+        "ccnn/pictures.py", "ccnn/workers.py", "ccnn/scores.py", "ccnn/engines.py", "ccnn/onnx_export.py",
+        "bench/net_alone.py"),
 }
 
 NEUTRAL = {             # modules of ccnn/ that decide no figure: arguments, messages, names and places of files
-    "command", "errors", "files", "labels", "paths", "photographs", "processor", "progress"}
+    "command", "errors", "files", "labels", "lists", "paths", "photographs", "processor", "progress", "proto",
+    "weights"}
 
 
 def structure(node):
