@@ -66,14 +66,15 @@ class ConstrainedLoss(torch.nn.Module):
         return _Divergence.apply(scores, constraints, self)
 
     def solve(self, scores, constraints):
-        """(mean of the images' losses, their gradients: an array like the scores). Keeps the solutions."""
+        """(mean of the images' losses, its gradient: an array like the scores). Keeps the solutions."""
         wide = scores if scores.dtype in (torch.float32, torch.float64) else scores.float()
         f = np.ascontiguousarray(wide.numpy(force=True))        # from any device; often no copy
         diff = np.empty_like(f)
         images, labels = f.shape[:2]
         self.solutions = []                 # the last call's keep the solver's memory
         self.solutions = ccnn.maximize_batch(f.reshape(images, labels, -1), constraints,
-                                             diff=diff.reshape(images, labels, -1), **self.options)
+                                             diff=diff.reshape(images, labels, -1), weight=1 / images,
+                                             **self.options)
         for k, s in enumerate(self.solutions):
             if s.status == "infeasible":
                 raise ValueError(f"the constraints of image {k} contradict each other; make a hard row soft (beta)")
@@ -103,8 +104,10 @@ class _Divergence(torch.autograd.Function):
         if gradients is None:               # a second pass through a retained graph: the first gave them away
             loss, constraints = ctx.problem
             gradients = torch.from_numpy(loss.solve(ctx.saved_tensors[0], constraints)[1])
-        # In place: a copy would cost a third of the solver's time.
-        return gradients.mul_(slope.item() / len(gradients)).to(*ctx.scores_type), None, None
+        slope = slope.item()
+        if slope != 1:                      # in place: a copy would cost a third of the solver's time
+            gradients.mul_(slope)
+        return gradients.to(*ctx.scores_type), None, None
 
 
 # The functions of ccnn.constraints and ccnn.supervision for a batch: tensors in, one ccnn.Constraints per image out.

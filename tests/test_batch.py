@@ -34,6 +34,18 @@ def test_solutions_are_those_of_maximize_bit_for_bit(kind, dtype):
         assert pickle.loads(pickle.dumps(together))[0].p.tobytes() == alone[0].p.tobytes()
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_image_may_have_a_weight_in_the_gradient(kind, dtype):
+    F, C = images(kind)
+    F = F.astype(dtype)
+    plain, weighted = np.empty_like(F), np.empty_like(F)
+    losses = [s.loss for s in ccnn.maximize_batch(F, C, diff=plain)]
+    assert [s.loss for s in ccnn.maximize_batch(F, C, diff=weighted, weight=0.3)] == losses
+    np.testing.assert_allclose(weighted, 0.3 * plain, rtol=1e-4, atol=1e-6 * np.abs(plain).max())
+    assert plain.any()
+
+
 def test_without_a_gradient_there_is_no_loss():
     F, C = images("tags")
     assert all(s.loss is None and s.status == "optimal" for s in ccnn.maximize_batch(F, C))

@@ -17,7 +17,7 @@ from ._softmax cimport real
 
 cdef class GeneralRows(Dual):
 
-    def __init__(self, constraints, f, diff, double hardness, double tol):
+    def __init__(self, constraints, f, diff, double hardness, double tol, double weight):
         matrix = constraints.matrix
         self.A, self.regions = constraints.A, constraints.regions
         if matrix is not None:
@@ -280,7 +280,7 @@ cdef class GeneralRows(Dual):
 cdef double write_rows(GeneralRows s, const real* f, real* out, bint gradient) noexcept nogil:
     """See Dual.write_p."""
     cdef Py_ssize_t l, i, at
-    cdef double x, scores = 0, scale = 1.0 / s.n if gradient else -1, least = NEGLIGIBLE if gradient else -1
+    cdef double x, scores = 0, scale = s.share if gradient else -1, least = NEGLIGIBLE if gradient else -1
     cdef double* p
     for l in range(s.labels):
         p, at = s.p + l * s.n, s.label[l] * s.n

@@ -28,7 +28,7 @@ cdef extern from *:
 
 cdef class LabelSums(Dual):
 
-    def __init__(self, constraints, f, diff, double hardness, double tol):
+    def __init__(self, constraints, f, diff, double hardness, double tol, double weight):
         self.A, self.regions, self.every = constraints.A, constraints.regions, 1
 
     cdef bint prepare(self) noexcept nogil:
@@ -320,7 +320,7 @@ cdef double write_groups(LabelSums s, const real* f, real* out, bint gradient) n
     cdef Py_ssize_t g, l, i, at, start, count, size, labels
     cdef double total[BLOCK]
     cdef double p[BLOCK]
-    cdef double weight, scores = 0, scale = 1.0 / s.n if gradient else -1, least = NEGLIGIBLE if gradient else -1
+    cdef double weight, scores = 0, scale = s.share if gradient else -1, least = NEGLIGIBLE if gradient else -1
     cdef bint sharper = gradient and s.hardness != 1
     cdef double* E
     cdef const Py_ssize_t* pixel

@@ -28,6 +28,7 @@ cdef class Dual:
     cdef double* tolerance          # k           a hard row holds if it is violated by at most this
     cdef bint rescaled              # is a unit not 1?
     cdef double hardness, tol
+    cdef double share               # of a pixel in the gradient: weight / n
     cdef double known               # mean of hardness * f over the pixels that have one label only: a constant of D
     cdef double log_partition       # mean_i log sum_l exp(f_li), if there is diff
 

@@ -79,7 +79,7 @@ cdef class Dual:
     A kind of rows is a subclass. It defines prepare, evaluate, support, spread, set_hardness, set_p and write_p.
     """
 
-    def __cinit__(self, constraints, f, diff, double hardness, double tol):
+    def __cinit__(self, constraints, f, diff, double hardness, double tol, double weight):
         cdef const double[::1] b = constraints.b, beta = constraints.beta
         cdef Py_ssize_t j, k = b.shape[0]
         cdef const float[:, ::1] f32
@@ -96,6 +96,7 @@ cdef class Dual:
             self.L, self.n = f64.shape[0], f64.shape[1]
             self.f64, self.diff64 = &f64[0, 0], NULL if diff is None else &diff64[0, 0]
         self.k, self.hardness, self.tol, self.scores, self.gradient = k, hardness, tol, f, diff
+        self.share = weight / self.n
         self.mask = constraints.allowed
         self.per_pixel = self.mask is not None and self.mask.ndim == 2
         if self.mask is None:
@@ -146,7 +147,7 @@ cdef class Dual:
 
     cdef double write_p(self, float* out32, double* out64, bint gradient) noexcept nogil:
         """Write p of the last point into zeros, L x n, one of the two arrays. Or, if `gradient`, subtract
-        p / n from the array and return (hardness - 1) mean_i sum_l p_i(l) f_li."""
+        share * p from the array and return (hardness - 1) mean_i sum_l p_i(l) f_li."""
         return 0
 
     # ---- rows in a unit of their own --------------------------------------------------------------
@@ -335,7 +336,7 @@ cdef class Dual:
         return self.value - self.known
 
     cdef bint check_scores(self) noexcept nogil:
-        """Are the scores finite, and not too large? From here on diff, if there is one, is softmax(f) / n.
+        """Are the scores finite, and not too large? From here on diff, if there is one, is share * softmax(f).
 
         With diff, all scores are read; without it, those of labels that may appear. If they are not accepted, diff is 0.
         """
@@ -343,9 +344,9 @@ cdef class Dual:
         cdef Py_ssize_t l
         self.accepted = True
         if self.diff32 != NULL:
-            self.accepted = check_and_softmax(self.f32, self.L, self.n, limit, self.diff32, &self.log_partition)
+            self.accepted = check_and_softmax(self.f32, self.L, self.n, limit, self.share, self.diff32, &self.log_partition)
         elif self.diff64 != NULL:
-            self.accepted = check_and_softmax(self.f64, self.L, self.n, limit, self.diff64, &self.log_partition)
+            self.accepted = check_and_softmax(self.f64, self.L, self.n, limit, self.share, self.diff64, &self.log_partition)
         else:
             for l in range(self.L):
                 if not self.appears(l):
@@ -365,7 +366,7 @@ cdef class Dual:
             memset(self.diff64, 0, self.L * self.n * sizeof(double))
 
     cdef double loss(self) noexcept nogil:
-        """mean_i KL(p_i || softmax(f_i)); from here on diff is its gradient (softmax(f) - p) / n.
+        """mean_i KL(p_i || softmax(f_i)); from here on diff is its gradient, share * (softmax(f) - p).
 
         As log p_i(l) = hardness * f_li + sum_j lam_j a_jil - the log of its denominator, no logarithm of p is needed: the loss is
         D(lam) - lam' (b - v) + (hardness - 1) mean_i sum_l p_i(l) f_li + mean_i log sum_l exp(f_li), with D as

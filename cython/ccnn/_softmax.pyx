@@ -27,7 +27,8 @@ cdef bint check_and_softmax(
     Py_ssize_t L,
     Py_ssize_t n,
     double limit,          # in          the largest score that is accepted
-    real* q,               # out, L x n  softmax(f) / n
+    double share,          # in          what softmax(f) is multiplied by
+    real* q,               # out, L x n  share * softmax(f)
     double* mean,          # out         mean_i log sum_l exp(f_li)
 ) noexcept nogil:
     """Return whether every score is a number of at most `limit`; otherwise q is of no use.
@@ -61,7 +62,7 @@ cdef bint check_and_softmax(
                 total[i] += x
         for i in range(count):
             logs += <double>top[i] + (logf(total[i]) if real is float else log(total[i]))
-            total[i] = 1 / (n * total[i])
+            total[i] = <real>share / total[i]
         for l in range(L):
             at = l * n + start
             for i in range(count):

@@ -145,13 +145,14 @@ def maximize(f, constraints, hardness=1.0, method="newton", tol=1e-6, diff=None)
     return _solution(problem)
 
 
-def maximize_batch(F, constraints, hardness=1.0, method="newton", tol=1e-6, threads=0, diff=None):
+def maximize_batch(F, constraints, hardness=1.0, method="newton", tol=1e-6, threads=0, diff=None, weight=1.0):
     """maximize for N images on several threads: a list of N solutions, equal to those of maximize bit for bit.
 
     F            (N, L, n) float32 or float64
     constraints  one ccnn.Constraints per image
     threads      how many; 0: one per processor that this process may use
     diff         None, or an array like F
+    weight       of an image: its gradient in diff is multiplied by this
 
     The threads end with the call, so a process may fork before or after it. An error of an image names it, and has its
     number as `error.image`. If the solver had begun, all of diff is then 0.
@@ -168,7 +169,7 @@ def maximize_batch(F, constraints, hardness=1.0, method="newton", tol=1e-6, thre
     problems = []
     for i, c in enumerate(constraints):
         try:
-            problems.append(_problem(F[i], c, None if diff is None else diff[i], hardness, tol))
+            problems.append(_problem(F[i], c, None if diff is None else diff[i], hardness, tol, weight))
         except ValueError as error:
             raise _of_image(ValueError(f"image {i}: {error}"), i) from None
     cdef list todo = problems
@@ -185,7 +186,7 @@ def maximize_batch(F, constraints, hardness=1.0, method="newton", tol=1e-6, thre
             for i, problem in enumerate(problems):
                 if problem.too_many_groups:
                     problems[i] = _without_groups(problem, constraints[i], None if diff is None else diff[i],
-                                                  hardness, tol)
+                                                  hardness, tol, weight)
                     todo.append(problems[i])
     except BaseException:
         if diff is not None:
@@ -217,12 +218,12 @@ cdef _checked_scores(f, int axes):
     return np.ascontiguousarray(f)
 
 
-cdef Dual _problem(f, constraints, diff, hardness, tol):
+cdef Dual _problem(f, constraints, diff, hardness, tol, weight=1.0):
     """The problem, checked: no array that the solver reads is shorter than it expects. f and diff were checked."""
     _check_fit(constraints, f.shape[0], f.shape[1])
     if constraints.matrix is None:
-        return LabelSums(constraints, f, diff, hardness, tol)
-    return GeneralRows(constraints, f, diff, hardness, tol)
+        return LabelSums(constraints, f, diff, hardness, tol, weight)
+    return GeneralRows(constraints, f, diff, hardness, tol, weight)
 
 
 cdef int _check_diff(diff, f) except -1:
@@ -265,9 +266,9 @@ cdef int _check_fit(c, Py_ssize_t L, Py_ssize_t n) except -1:
 
 # ---- what goes out -------------------------------------------------------------------------------
 
-cdef Dual _without_groups(Dual problem, constraints, diff, hardness, tol):
-    """The same problem for general rows. The scores are checked, and diff is softmax(f) / n."""
-    cdef Dual other = GeneralRows(constraints, problem.scores, diff, hardness, tol)
+cdef Dual _without_groups(Dual problem, constraints, diff, hardness, tol, weight=1.0):
+    """The same problem for general rows. The scores are checked, and diff is softmax(f), times its share."""
+    cdef Dual other = GeneralRows(constraints, problem.scores, diff, hardness, tol, weight)
     other.accepted, other.log_partition = True, problem.log_partition
     return other
 
