@@ -98,7 +98,7 @@ export const texts = {
     })[phase] ?? phase,
     nothingNew: "The model knows all tags.",
     auto: "Train by itself",
-    autoHint: "Trains when you pause, and goes on from where it was.",
+    autoHint: "Trains when you pause.",
     model: ({classes, photographs: seen, iterations, final}) =>
         `${final ? "Model" : "Model in the making"}: ${classes.slice(1).join(", ")}; ${photographs(seen)}, `
         + `${counted(iterations, "step")}.`,
