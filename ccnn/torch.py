@@ -68,7 +68,7 @@ class ConstrainedLoss(torch.nn.Module):
     def solve(self, scores, constraints):
         """(mean of the images' losses, its gradient: an array like the scores). Keeps the solutions."""
         wide = scores if scores.dtype in (torch.float32, torch.float64) else scores.float()
-        f = np.ascontiguousarray(wide.numpy(force=True))        # from any device; often no copy
+        f = np.ascontiguousarray(wide.detach().numpy() if wide.is_cpu else wide.numpy(force=True))     # often no copy
         diff = np.empty_like(f)
         images, labels = f.shape[:2]
         self.solutions = []                 # the last call's keep the solver's memory
@@ -94,7 +94,8 @@ class _Divergence(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             ctx.save_for_backward(scores)
             ctx.gradients, ctx.problem, ctx.scores_type = gradients, (loss, constraints), (scores.device, scores.dtype)
-        return torch.tensor(value, dtype=gradients.dtype, device=scores.device)
+        value = torch.from_numpy(np.array(value, diff.dtype))           # half the time of torch.tensor
+        return value if scores.is_cpu else value.to(scores.device)
 
     @staticmethod
     def backward(ctx, slope):
