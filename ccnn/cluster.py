@@ -212,6 +212,7 @@ def local_scheduler(jobs: int) -> Iterator[Scheduler]:
     it ends, and are started again when they end before."""
     import dask
     from distributed import LocalCluster, Security
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)     # tracebacks of connections to workers that were killed
     with dask.config.set(LOCAL):
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})       # workers inherit it: ^C is for this process
         try:
