@@ -51,7 +51,7 @@ export class Grid extends EventTarget {
         this.selected = new Set([...this.selected].filter(n => this.places.has(n)))
         this.focus = this.anchor = this.places.get(number) ?? Math.max(0, Math.min(this.focus, list.length - 1))
         this.resize()
-        this.tell("select")
+        this.changed()
     }
 
     resize() {
@@ -95,14 +95,16 @@ export class Grid extends EventTarget {
                 cell = new Cell(this.store, number)
                 this.cells.set(number, cell)
                 this.fill(cell, place)
+                cell.root.classList.toggle("focused", place === this.focus)
                 this.floor.append(cell.root)
             }
-            this.put(cell, place)
+            if (cell.place !== place || cell.width !== this.cellWidth) this.put(cell, place)
         }
-        this.mark()
+        this.point()
     }
 
     put(cell, place) {
+        Object.assign(cell, {place, width: this.cellWidth})
         const [x, y] = this.corner(place)
         const {style} = cell.root
         style.transform = `translate(${x}px, ${y}px)`
@@ -135,8 +137,16 @@ export class Grid extends EventTarget {
             root.setAttribute("aria-selected", this.selected.has(number))
             root.classList.toggle("focused", number === focused)
         }
-        if (this.cells.has(focused)) this.box.setAttribute("aria-activedescendant", cellId(focused))
-        else this.box.removeAttribute("aria-activedescendant")
+        this.point()
+    }
+
+    /* Tell a screen reader which photograph has the focus, if it is there. */
+    point() {
+        const focused = this.list[this.focus]
+        const id = this.cells.has(focused) ? cellId(focused) : ""
+        if ((this.box.getAttribute("aria-activedescendant") ?? "") !== id) {
+            this.box.setAttribute("aria-activedescendant", id)
+        }
     }
 
     // --- focus and selection ---------------------------------------------------------------------------------------
@@ -170,7 +180,7 @@ export class Grid extends EventTarget {
             this.box.scrollTop = top + this.rowHeight + GAP - clientHeight
         }
         this.draw()
-        this.tell("select")
+        this.changed()
     }
 
     goToNumber(number) {
