@@ -2,7 +2,7 @@
 
     for answer in ask(lesson, weights, ids):
         answer.scores, answer.loss          # the mean over the sizes at which the net sees a photograph
-        label_mask(answer)                  # the most likely label of each cell under all that is known
+        label_mask(answer, shape)           # the most likely label of each cell under all that is known
 
 The net that is asked is the training net, with its data layer and its loss: a photograph's doubt is its own loss.
 """
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 class Answer(NamedTuple):
     id: str
+    shape: tuple                # of the photograph: height, width
     scores: Scores              # of the net, which does not know the tags
     loss: float                 # how far it is from what is known
     constraints: Constraints    # what is known, on the grid of the scores
@@ -45,7 +46,7 @@ def ask(lesson: "Lesson", weights: Path, ids: Sequence[str], split: Optional[Pat
         for size, net in nets.items():
             net.forward()
             f = net.blobs["fc8"].data[0].copy()
-            answers.append(Answer(id, Scores(f, fit(height, width, size), VGG16.stride, VGG16.offset),
+            answers.append(Answer(id, (height, width), Scores(f, fit(height, width, size), VGG16.stride, VGG16.offset),
                                   float(net.blobs["loss"].data), known(lesson, net, f.shape)))
         scores = mean_scores([answer.scores for answer in answers])
         finest = next(answer for answer in answers if answer.scores.shape == scores.shape)
@@ -65,9 +66,9 @@ def known(lesson: "Lesson", net, shape: tuple) -> Constraints:
     return c
 
 
-def label_mask(answer: Answer) -> np.ndarray:
-    """Rows x columns of the photograph as the net sees it, uint8: at every cell the label that p, the distribution
-    nearest to the net's output that obeys what is known, gives most."""
+def label_mask(answer: Answer, shape: tuple) -> np.ndarray:
+    """The photograph's mask on rows x columns pixels, uint8: at every cell the label that is most likely under p, the
+    distribution nearest to the net's output that obeys what is known."""
     values, c = answer.scores.values, answer.constraints
     f = np.ascontiguousarray(values.reshape(len(values), -1), np.float32)
     solution = ccnn.maximize(f, c)
@@ -75,5 +76,14 @@ def label_mask(answer: Answer) -> np.ndarray:
         solution = ccnn.maximize(f, without_rows(c, len(f)))
     labels = solution.p.argmax(axis=0).reshape(values.shape[1:]).astype(np.uint8)
     cells = [np.rint(at).astype(int).clip(0, size - 1)
-             for at, size in zip(answer.scores.cells(*answer.scores.shape), labels.shape)]
+             for at, size in zip(answer.scores.cells(*shape), labels.shape)]
     return labels[np.ix_(*cells)]
+
+
+def small_shape(shape: tuple, sizes: Sequence[int]) -> tuple:
+    """(height, width) of the smallest copy of a photograph that, reduced to any of the sizes, is as large as the
+    photograph reduced to it: rounding twice may make a difference."""
+    height, width = shape
+    copies = (fit(height, width, side) for side in range(max(sizes), max(shape)))
+    return next((copy for copy in copies if all(fit(copy[0], copy[1], size) == fit(height, width, size)
+                                                for size in sizes)), shape)

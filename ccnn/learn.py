@@ -7,7 +7,8 @@
     lesson.write_model()                # photos/model.ccnn
 
 A training has two rounds. The first learns from what is known of the photographs: their tags are constraints. Its net,
-held to the constraints, then labels every cell of the photographs, and the second round learns from these labels.
+held to the constraints, then labels every cell of the photographs, and the second round learns from these labels. Every
+training begins at random: weights that have learned from a wrong tag would not forget it.
 
 RECIPE holds every number of the method that differs from ccnn.nets and ccnn.solvers. What is not the user's own lies in
 photos/.ccnn:
@@ -15,8 +16,8 @@ photos/.ccnn:
     features/SIZE/      of the trunk, and photographs.json: of which content of each photograph
     labels/             masks of the photographs, for the second round
     first.prototxt, second.prototxt, deploy.prototxt
-    runs/RUN/           snapshots and logs of a training; RUN stands for the question and for the weights that it starts
-                        from, so that no snapshot is ever used for another question
+    runs/RUN/           snapshots and logs of a training; RUN stands for the question, so that no snapshot is ever used
+                        for another one
     state.json          the question that model.ccnn answers, and the weights in it
 """
 import datetime
@@ -28,7 +29,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from ccnn.answers import ask, label_mask
+from ccnn.answers import ask, label_mask, small_shape
 from ccnn.checks import check_rules
 from ccnn.errors import UserError
 from ccnn.features import check_index, compute, plan_features
@@ -66,7 +67,6 @@ class Recipe(NamedTuple):
     cells_only: bool = True     # sixty images are too few to learn what an image's mean says
     bounds: dict = {            # {system: settings of its loss layer in place of those in ccnn.nets}
         "tags": {"bg_upper": 0.6}, "size": {"bg_upper": 0.6}}       # 0.7 leaves objects too small; 0.5 is no better
-    again: float = 0.5          # share of the steps that the first round takes where it begins with the last weights
     check: float = 0.5          # share of the steps of a training that is there to be tested on photographs held out
 
 
@@ -99,7 +99,7 @@ class Lesson:
 
     def __init__(self, folder: OwnFolder, steps: Optional[int] = None, seed: int = 1, anew: bool = False,
                  recipe: Recipe = RECIPE) -> None:
-        """anew : train again whether or not something has changed, and from the beginning."""
+        """anew : train again whether or not something has changed."""
         self.folder, self.recipe, self.seed, self.anew = folder, recipe, seed, anew
         self.steps = steps or max(recipe.steps, round(recipe.epochs * len(folder.photographs) / 4))
         self.notes = check_rules(folder, self.supervision, self.numbers)
@@ -169,19 +169,6 @@ class Lesson:
         assert self.last_weights, "train() comes first"
         return self.last_weights
 
-    @cached_property
-    def start(self) -> Optional[Path]:
-        """The weights with which training begins; None: at random.
-
-        Those of the last training are sound if they mean the same: the same classes in the same order, on the same
-        features, in the same net. Other settings are a wish for another training.
-        """
-        if not self.state or self.anew:
-            return None
-        before = self.state.question
-        same = all(before[part] == self.question[part] for part in ("classes", "features", "deploy", "settings"))
-        return self.last_weights if same else None
-
     @property
     def model_is_there(self) -> bool:
         """Whether model.ccnn is what the last training wrote."""
@@ -205,7 +192,6 @@ class Lesson:
         text = f"{self.folder.path}: {plural(len(self.folder.photographs), 'photograph')}, {counts}"
         if self.state and not self.anew:
             text += f"; training again, because {'; '.join(self.reasons) or 'the last weights are gone'}"
-            text += "; from the last weights" if self.start else "; from the beginning"
         return text
 
     # The nets
@@ -322,18 +308,18 @@ class Lesson:
         """Train, or go on, unless the last weights will do. True if ^C stopped it."""
         if self.trained:
             return False
-        run = self.work / f"runs/{fingerprint([self.question, digest(self.start) if self.start else None])}"
-        first = self.round(run / "first", self.steps * (self.recipe.again if self.start else 1), self.start)
+        run = self.work / f"runs/{fingerprint(self.question)}"
+        first = self.begin_round(run / "first", self.steps)
         if first.run():
             return True
         self.write_labels(first.model)
-        second = self.round(run / "second", self.steps * self.recipe.second, first.model)
+        second = self.begin_round(run / "second", self.steps * self.recipe.second, first.model)
         if second.run():
             return True
         self.new_weights, self.new_steps = second.model, (first.solver.max_iter, second.solver.max_iter)
         return False
 
-    def round(self, prefix: Path, steps: float, weights: Optional[Path]) -> Training:
+    def begin_round(self, prefix: Path, steps: float, weights: Optional[Path] = None) -> Training:
         """One of the two trainings, which begins with these weights, or at random."""
         net = self.write_net(self.work / f"{prefix.name}.prototxt", labels=prefix.name == "second")
         training = prepare(self.solver(round(steps), net, prefix), weights, anew=self.anew)
@@ -346,7 +332,8 @@ class Lesson:
         out, ids = self.work / LABELS, list(self.folder.photographs)
         shutil.rmtree(out, ignore_errors=True)
         for answer in Progress(ask(self, weights, ids), total=len(ids), unit="image", desc="labels"):
-            save_mask(out / f"{answer.id}.png", label_mask(answer), {}, self.folder.classes)
+            mask = label_mask(answer, small_shape(answer.shape, self.recipe.sizes))
+            save_mask(out / f"{answer.id}.png", mask, {}, self.folder.classes)
 
     def write_model(self) -> None:
         """photos/model.ccnn; then the snapshots of this and of earlier trainings are removed."""

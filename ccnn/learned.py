@@ -145,7 +145,8 @@ def write(lesson: Lesson, warnings: list, photographs: list, tallies: Optional[l
         facts={"photographs": f"{plural(len(photographs), 'photograph')} ({counts})",
                "learned from": {"tags": "tags", "size": "tags and sizes", "boxes": "boxes"}[folder.system],
                "bounds": ", ".join(f"{key} {value}" for key, value in lesson.bounds.items()),
-               "training": f"{' and '.join(map(str, lesson.state.steps))} steps of 4 photographs, seed {lesson.seed}",
+               "training": "{} steps of 4 photographs from what is known of them, then {} from the labels that "
+                           "followed; seed {}".format(*lesson.state.steps, lesson.seed),
                "size": f"photographs are seen with long sides of {' and '.join(map(str, lesson.recipe.sizes))} pixels",
                "model": f"{lesson.model.name}, written by ccnn {ccnn.__version__}"}))
 

@@ -85,9 +85,8 @@ class Photograph:
     revision: int = 0
     undo: deque = field(default_factory=lambda: deque(maxlen=UNDO))
 
-    @property
-    def id(self) -> str:
-        return SUFFIX.sub("", self.path)
+    def __post_init__(self) -> None:
+        self.id = SUFFIX.sub("", self.path)
 
     @property
     def version(self) -> str:
@@ -110,6 +109,7 @@ class Album:
         self.problem: Optional[str] = None          # why nothing can be changed
         self.rows_alone: list[str] = []             # what is wrong with rows of tags.csv, for tools/learn.py
         self.seen: Optional[tuple] = None
+        self.folder_stamp: Optional[tuple] = None
         self.damaged: dict[str, tuple] = {}             # {path: stamp} of files that could not be read
         self.rules_stamp: Optional[tuple] = None        # of constraints.toml
         self._why: tuple = 0, None                      # (revision, why_not)
@@ -127,26 +127,36 @@ class Album:
             raise UserError(f"{photograph.path}: is a link out of the folder; copy the file there")
         return path
 
-    def refresh(self) -> Optional[list]:
-        """Read what has changed in the folder. [photographs that differ]; None: nothing has changed at all."""
-        files = Photographs(str(self.images))
-        stamps = {path: found for path in files.paths if (found := stamp(self.images / path))}
-        texts = self.text_stamps()
-        seen = stamps, texts, self.scribble_stamps()
-        if seen == self.seen:
+    def refresh(self, thorough: bool = True) -> Optional[list]:
+        """Read what has changed in the folder. [photographs that differ]; None: nothing has changed at all.
+
+        thorough : look at every photograph; else only if the folder itself or a text has changed
+        """
+        images, texts = self.images, self.text_stamps()
+        folder = stamp(images)
+        if not thorough and self.seen and (folder, texts) == (self.folder_stamp, self.seen[1]):
+            return None
+        self.folder_stamp = folder
+        files = Photographs(str(images))
+        stamps = {path: found for path in files.paths if (found := stamp(images / path))}
+        if (stamps, texts, self.scribble_stamps()) == self.seen:
             return None
         before = {photograph.number: photograph.state() for photograph in self.photographs}
-        classes = self.classes
+        texts_before = self.classes, self.rules_stamp
         self.read_texts()
+        self.rules_stamp = texts[2]
         rows = self.rows_by_path(files)
         for path in self.shown(list(stamps), rows):
             self.read_photograph(path, stamps[path], rows.get(path))
         self.find_problems(stamps)
         self.seen = stamps, texts, self.scribble_stamps()
+        return self.note_changes(before, texts_before)
+
+    def note_changes(self, before: dict, texts_before: tuple) -> list:
+        """New revisions for the photographs whose state differs from {number: state} before."""
         changed = [photograph for photograph in self.photographs
                    if photograph.state() != before.get(photograph.number)]
-        rules, self.rules_stamp = self.rules_stamp, texts[2]
-        if changed or classes != self.classes or rules != self.rules_stamp:
+        if changed or texts_before != (self.classes, self.rules_stamp):
             self.revision += 1
         for photograph in changed:
             if photograph.scribble_stamp != before.get(photograph.number, [None] * 4)[3]:
@@ -208,7 +218,7 @@ class Album:
 
     def find_problems(self, stamps: dict) -> None:
         """Names that tools/learn.py could not tell apart or read."""
-        ids: dict = {}
+        ids, images = {}, self.images
         for photograph in self.photographs:
             photograph.gone = photograph.path not in stamps
             photograph.problem = None
@@ -219,7 +229,7 @@ class Album:
                 photograph.problem = f"has the same name as {other.path}; rename one of them"
             elif not is_plain_name(photograph.path):
                 photograph.problem = "its name has characters that a table cannot hold; rename it"
-            elif not inside(self.images / photograph.path, self.root):
+            elif leads_out(images / photograph.path, self.root):
                 photograph.problem = "is a link out of the folder; copy the file there"
             elif self.damaged.get(photograph.path) == photograph.stamp:
                 photograph.problem = "is damaged, or no photograph; replace it, or remove it"
@@ -366,8 +376,8 @@ class Album:
 
     def note_written(self) -> None:
         """What was just written is no change from outside."""
-        stamps = dict(self.seen[0]) if self.seen else {}
-        self.seen = stamps, self.text_stamps(), self.scribble_stamps()
+        stamps = self.seen[0] if self.seen else {}
+        self.seen, self.folder_stamp = (stamps, self.text_stamps(), self.scribble_stamps()), stamp(self.images)
 
     # Classes
 
@@ -567,6 +577,11 @@ def stamp(path: Path) -> Optional[tuple]:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def leads_out(path: Path, root: Path) -> bool:
+    """Whether a link leads out of the folder; `inside` takes longer."""
+    return (path.is_symlink() or path.parent != root) and not inside(path, root)
 
 
 def check_class_names(classes: tuple) -> None:

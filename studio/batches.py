@@ -15,6 +15,8 @@ from ccnn.paths import ROOT
 
 MOST = 500              # photographs of a batch
 
+MOST_BYTES = 4 << 30    # of all of them
+
 TICK = 0.5              # seconds between two looks at what is done
 
 
@@ -23,6 +25,7 @@ class Batch(Child):
         super().__init__()
         self.number, self.place = number, place
         self.names: list[str] = []
+        self.bytes = 0
         self.phase = "open"
         self.done: set = set()
         self.masks.mkdir(parents=True)
@@ -40,6 +43,7 @@ class Batch(Child):
         """Take a file that can be read. It gets a number; its name is used in the archive alone."""
         with Image.open(part) as image:
             suffix = {"JPEG": ".jpg", "PNG": ".png"}.get(image.format or "", f".{(image.format or 'img').lower()}")
+        self.bytes += part.stat().st_size
         os.replace(part, self.photographs / f"{len(self.names):04}{suffix}")
         self.names.append(name)
 

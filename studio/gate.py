@@ -48,13 +48,18 @@ class Gate:
         headers: dict = {}
         for key, value in scope["headers"]:
             headers.setdefault(key.decode("latin-1"), []).append(value.decode("latin-1"))
+        return self.wrong_place(headers) or self.wrong_token(scope, headers)
+
+    def wrong_place(self, headers: dict):
         host = headers.get("host", [])
         if len(host) != 1 or host[0] not in self.hosts:
             return error(403, "this address is not the studio's; open the one that it printed")
-        origin = headers.get("origin", [])
-        if any(one != f"http://{host[0]}" for one in origin) or \
+        if any(one != f"http://{host[0]}" for one in headers.get("origin", [])) or \
                 any(one not in ("same-origin", "none") for one in headers.get("sec-fetch-site", [])):
             return error(403, "this request comes from another page")
+        return None
+
+    def wrong_token(self, scope, headers: dict):
         asked = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
         if scope["path"] == "/" and scope["method"] in ("GET", "HEAD") and self.is_token(asked):
             answer = RedirectResponse("/", 303)
@@ -65,7 +70,7 @@ class Gate:
             return None
         if not any(map(self.is_token, self.cookies(headers))):
             return error(401, "open the address that the studio printed when it was started")
-        if scope["method"] in UNSAFE and not origin:
+        if scope["method"] in UNSAFE and "origin" not in headers:
             return error(403, "this request does not say which page it comes from")
         return None
 

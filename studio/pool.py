@@ -25,9 +25,12 @@ def begin(parent: int) -> None:
 
 
 def import_work() -> None:
-    """Import what the work will need."""
+    """Import what the work will need; Caffe's messages hold the weights."""
     import exports  # noqa: F401
     import photo_work  # noqa: F401
+
+    from ccnn.net import load_caffe
+    load_caffe()
 
 
 class Pool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import shapes
 from album import Conflict, NotThere
-from batches import MOST, Batch
+from batches import MOST, MOST_BYTES, Batch
 from exports import coco, coco_regions, mask_file, parts, zipped
 from gate import error
 from photo_work import PICTURE, PIXELS, THUMBNAIL, check_photograph
@@ -30,6 +30,8 @@ KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".s
          ".png": "image/png", ".woff2": "font/woff2"}
 
 UPLOAD_BYTES, UPLOADS, PHOTOGRAPHS = 50 << 20, 3, 10_000       # of a photograph; at a time; in a folder
+
+COPIES = {"thumbnail": THUMBNAIL, "picture": PICTURE}
 
 KEPT = {"Cache-Control": "private, max-age=31536000, immutable"}       # the address names the version
 
@@ -146,9 +148,10 @@ async def scribbled(request: Request, workshop: Workshop, function, *arguments) 
 
 async def copy(request: Request) -> Response:
     workshop = workshop_of(request)
-    photograph = workshop.album.get(request.path_params["number"])
-    side = THUMBNAIL if request.path_params["copy"] == "thumbnail" else PICTURE
-    path = await workshop.copy(photograph, side)
+    photograph, name = workshop.album.get(request.path_params["number"]), request.path_params["copy"]
+    if name not in COPIES:
+        raise NotThere(f"there is no picture {shapes.shortened(name)}")
+    path = await workshop.copy(photograph, COPIES[name])
     return Response(await asyncio.to_thread(path.read_bytes), media_type="image/jpeg", headers=KEPT)
 
 
@@ -364,6 +367,8 @@ async def post_to_batch(request: Request) -> Response:
     if len(batch.names) >= MOST:
         raise Wrong(f"a batch has at most {MOST} photographs; segment these first", 422)
     async with upload(request, name) as part:
+        if batch.bytes + part.stat().st_size > MOST_BYTES:
+            raise Wrong(f"a batch has at most {MOST_BYTES >> 30} GB; segment these photographs first", 422)
         batch.add(name, part)
     return answer(batch.describe(), 201)
 

@@ -97,7 +97,7 @@ async def serve(folder: Path, opened: socket.socket, steps: Optional[int], quiet
     await Server(uvicorn.Config(
         Gate(application(workshop), port, token), log_level="warning", access_log=False, server_header=False,
         proxy_headers=False, ws="none", http="h11", loop="asyncio", lifespan="on", timeout_graceful_shutdown=2,
-        limit_concurrency=300)).serve(sockets=[opened])
+        timeout_keep_alive=60, limit_concurrency=300)).serve(sockets=[opened])
 
 
 def parse_args(argv):

@@ -14,10 +14,11 @@ import csv
 import io
 import os
 from pathlib import Path
+from typing import Optional
 
 from ccnn.files import whole_file
 from ccnn.lists import image_id
-from ccnn.tag_table import find_columns, read_rows, read_table
+from ccnn.tag_table import Columns, find_columns, read_rows, read_table
 
 HEADER = ["image", "tags", "large"]
 
@@ -35,27 +36,26 @@ class TagFile:
 
     def read(self, classes: tuple) -> None:
         data, found = self.path.read_bytes(), read_rows(self.path)
-        rows = dict(found.rows)                 # {line number: [field]}
-        first = min(rows, default=0)
-        columns = find_columns(rows[first]) if rows else None
-        header = rows.pop(first) if columns else None
         self.separator, self.first = found.separator, f"sep={found.separator}" if found.named else ""
         self.mark = b"" if is_utf8_without_mark(data) else codecs.BOM_UTF8
         self.end = "\r\n" if b"\r\n" in data else "\n"
-        if rows:
-            table, _ = read_table(self.path, classes, check_name=image_id)
-            self.tags = {name: (labels.tags, labels.large or ()) for name, labels in table.items()}
+        rows = dict(found.rows)                 # {line number: [field]}
+        columns = find_columns(found.rows[0][1]) if rows else None
+        header = rows.pop(found.rows[0][0]) if columns else None
+        table = read_table(self.path, classes, check_name=image_id)[0] if rows else {}
+        self.tags = {name: (labels.tags, labels.large or ()) for name, labels in table.items()}
         if columns and (columns.tags is None or columns.per_tag):
             self.replaced = data
             self.rows = {name: [name] for name in self.tags}
-            return
-        if columns:
-            self.header = header
-            self.columns = {"image": columns.image, "tags": columns.tags}
-            if columns.large is not None:
-                self.columns["large"] = columns.large
-        if rows:
+        else:
             self.rows = {name: rows[int(labels.place.split()[1])] for name, labels in table.items()}
+            self.find_places(header, columns)
+
+    def find_places(self, header: Optional[list], columns: Optional[Columns]) -> None:
+        """Where the columns are that we change; without a header, as HEADER has them."""
+        if columns:
+            self.header, places = header, {"image": columns.image, "tags": columns.tags, "large": columns.large}
+            self.columns = {column: place for column, place in places.items() if place is not None}
 
     def put(self, name: str, tags: tuple, large: tuple) -> None:
         if "large" not in self.columns and large:

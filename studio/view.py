@@ -6,6 +6,7 @@ The classifier is linear on the features, so a snapshot of a running training an
 """
 import base64
 import io
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -82,6 +83,16 @@ def read_model_head(path: Path) -> Head:
 
 def features_file(work: Path, size: int, id: str) -> Path:
     return work / "features" / str(size) / f"{id}.npy"
+
+
+def computed(work: Path) -> set:
+    """The ids of the photographs that have features of every size."""
+    found = []
+    for size in RECIPE.sizes:
+        place = str(work / "features" / str(size))
+        found.append({os.path.relpath(os.path.join(folder, name), place)[:-4] if folder != place else name[:-4]
+                      for folder, _, names in os.walk(place) for name in names if name.endswith(".npy")})
+    return set.intersection(*found)
 
 
 def read_features(work: Path, id: str) -> dict:
@@ -296,5 +307,5 @@ def scribble_png(mask: np.ndarray, size: tuple, side: int) -> bytes:
 
 def png(picture: Image.Image, **options) -> bytes:
     data = io.BytesIO()
-    picture.save(data, "PNG", compress_level=3, **options)
+    picture.save(data, "PNG", compress_level=1, **options)
     return data.getvalue()

@@ -11,12 +11,14 @@ import json
 import os
 import secrets
 import shlex
+import shutil
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Optional
 
-from album import TAGS, Album, NotThere, Photograph
+from album import CLASSES, TAGS, Album, NotThere, Photograph
 from batches import Batches
 from children import Child
 from events import Hub
@@ -24,18 +26,19 @@ from photo_work import make_copy
 from pool import Pool
 from tag_file import save
 from trainer import Trainer
-from view import Head, Known, Question, answer_all, features_file, read_features, read_head, read_model_head
+from view import Head, Known, Question, answer_all, computed, read_features, read_head, read_model_head
 
 from ccnn.errors import ImageError, UserError
 from ccnn.features import upright_shape
 from ccnn.files import digest, remove_parts
 from ccnn.grid import Scores
-from ccnn.learn import RECIPE
 from ccnn.own_folder import PRIORS
 from ccnn.paths import ROOT
 from ccnn.pictures import colours
 
 TICK = 0.4              # seconds between two looks at what the children have done
+
+THOROUGH = 8            # of so many looks at the folder, one is at every photograph
 
 MOST = 3                # seconds; where a look takes long, they are rarer
 
@@ -43,7 +46,7 @@ IDLE = 8                # seconds without a change after which it trains by itse
 
 AGAIN = 60              # seconds after which features that failed are tried again
 
-BATCH = 50              # photographs per task of the pool
+BATCH = 20              # photographs per task of the pool
 
 TOLD = 500              # photographs in one event; of more the page asks by itself
 
@@ -71,8 +74,10 @@ class Workshop:
         self.auto = False
         self.changed_at = time.monotonic()
         self.learned = self.failed = None                   # what the last training began with, or the last in vain
+        self.computed: set = set()                          # ids of the photographs that have features
         self.features_done, self.features_total, self.features_rate = 0, 0, None
         self.tried, self.tried_at = None, 0.0               # what features were computed of, and when
+        self.noticed = 0
         self.told_status, self.told_points = "", (None, 0)
         self.tasks: list = []
         self.listing: tuple = 0, b""                        # (revision, all photographs as JSON)
@@ -82,16 +87,24 @@ class Workshop:
 
     async def open(self) -> None:
         self.place.mkdir(parents=True, exist_ok=True)
-        await asyncio.to_thread(remove_parts, self.work, 0)
+        await asyncio.to_thread(self.tidy)
         await asyncio.to_thread(self.album.refresh)
         with contextlib.suppress(OSError, ValueError, AttributeError):
             self.auto = json.loads((self.place / "settings.json").read_text()).get("auto") is True
         self.learned = await asyncio.to_thread(self.read_question)
-        self.batches.clear()
         self.pool.warm()
         await asyncio.to_thread(colours)                    # computed once, in a tenth of a second
         self.tasks = [asyncio.ensure_future(self.forever(step, pause)) for step, pause in (
             (self.notice, 2.0), (self.look, TICK), (self.work_ahead, 1.0), (self.tell, TICK / 2))]
+
+    def tidy(self) -> None:
+        """Remove what a killed studio has left."""
+        shutil.rmtree(self.place / "uploads", ignore_errors=True)
+        self.batches.clear()
+        remove_parts(self.work)
+        for name in map(Path, (CLASSES, TAGS, PRIORS)):
+            for part in self.root.glob(f".{name.stem}.*.part{name.suffix}"):
+                part.unlink(missing_ok=True)
 
     async def close(self) -> None:
         self.hub.close()
@@ -101,12 +114,17 @@ class Workshop:
         self.pool.close()
 
     async def forever(self, step, pause: float) -> None:
+        said = None
         while True:
             begin = time.monotonic()
             try:
                 await step()
             except (UserError, OSError) as error:
-                self.hub.send("message", {"text": " ".join(str(error).split())})
+                if str(error) != said:                      # once is enough
+                    said = str(error)
+                    self.hub.send("message", {"text": self.plain(" ".join(said.split()))})
+            except Exception:                               # a mistake of ours: the terminal tells, the rest goes on
+                traceback.print_exc()
             await asyncio.sleep(max(pause, min(5 * (time.monotonic() - begin), MOST)))      # never busy with this alone
 
     # The folder
@@ -136,7 +154,8 @@ class Workshop:
     async def notice(self) -> None:
         """What others have changed in the folder."""
         problem = self.album.problem
-        changed = await self.change(self.album.refresh)
+        self.noticed += 1
+        changed = await self.change(self.album.refresh, self.noticed % THOROUGH == 0)
         if changed and self.told_status:
             self.hub.send("message", {"text": f"the folder was changed outside; {len(changed)} photographs differ"})
         if self.album.problem and self.album.problem != problem:
@@ -183,10 +202,10 @@ class Workshop:
     # Features
 
     def count_features(self) -> None:
+        self.computed = computed(self.work)
         photographs = [photograph for photograph in self.album.there() if not photograph.problem]
-        self.features_total = len(photographs) * len(RECIPE.sizes)
-        self.features_done = sum(features_file(self.work, size, photograph.id).is_file()
-                                 for size in RECIPE.sizes for photograph in photographs)
+        self.features_total = len(photographs)
+        self.features_done = sum(photograph.id in self.computed for photograph in photographs)
 
     async def work_ahead(self) -> None:
         """Compute features as long as some are missing and nothing else is to be done."""
@@ -209,8 +228,8 @@ class Workshop:
             self.answer_later()
 
     def without_features(self) -> list:
-        return [photograph for photograph in self.album.there() if not photograph.problem and not all(
-            features_file(self.work, size, photograph.id).is_file() for size in RECIPE.sizes)]
+        return [photograph for photograph in self.album.there()
+                if not photograph.problem and photograph.id not in self.computed]
 
     def features(self) -> dict:
         seconds = None
@@ -343,7 +362,7 @@ class Workshop:
     async def answer_all(self) -> None:
         while self.ask_again and self.head:
             self.ask_again = False
-            todo = await asyncio.to_thread(self.unanswered)
+            todo = self.unanswered()
             for start in range(0, len(todo), BATCH):
                 await self.answer(self.head, todo[start:start + BATCH])
 
@@ -351,8 +370,7 @@ class Workshop:
         """[(key, photograph)] that have changed since the model was asked, or whose features are new."""
         return [(key, photograph) for photograph in self.album.there()
                 if (key := (photograph.number, photograph.revision, self.album.sizes)) not in self.answered
-                and not photograph.problem
-                and all(features_file(self.work, size, photograph.id).is_file() for size in RECIPE.sizes)]
+                and not photograph.problem and photograph.id in self.computed]
 
     async def answer(self, head: Head, part: list) -> None:
         questions = [Question(photograph.number, photograph.id, self.album.images / photograph.path,

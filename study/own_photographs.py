@@ -8,9 +8,9 @@ A set has about 60 photographs of VOC's train: 18 of each class, and 8 that show
 persons, whom nobody tags. Another 100 photographs, of val, are segmented and scored. Tags come from the true masks; so
 does the bit of size, for a class that covers more than a tenth of the photograph. A seed draws the photographs.
 
-Every run types what the README of its version tells a user to type: now tools/learn.py and tools/infer.py, before it
-four commands with two paths. The score is the mean IoU over the background and the three classes, without a CRF. Stop
-at any time: what is done stays in output/own_photographs, one JSON file per run.
+Every run types what the README of its version tells a user to type: now tools/learn.py and tools/infer.py, before that
+four commands. The score is the mean IoU over the background and the three classes, without a CRF. Each run takes one
+core for some minutes. Stop at any time: what is done stays in output/own_photographs, one JSON file per run.
 """
 import concurrent.futures
 import json
@@ -158,10 +158,13 @@ def make_runs(args):
                            args.folder, args.before and args.before.resolve())
                       for version in VERSIONS if version == "after" or args.before]
     draws = [draw for draw in draws if not all(draw.result(kind).exists() for kind in KINDS)]
-    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+    pool = concurrent.futures.ThreadPoolExecutor(args.jobs)
+    try:
         for done in Progress(concurrent.futures.as_completed([pool.submit(execute, draw) for draw in draws]),
                              total=len(draws), unit="draw", desc="draws"):
             done.result()
+    finally:
+        pool.shutdown(cancel_futures=True)          # where a run fails, or ^C comes, no other begins
 
 
 def execute(draw):
@@ -234,23 +237,31 @@ def collect(folder):
 
 def table(results):
     """Lines of Markdown: mean IoU of every draw, the means, and the gain with its standard error."""
-    found = {(" ".join(r["set"]), r["seed"], r["kind"], r["version"]): r["miou"] for r in results}
+    order = [" ".join(classes) for classes in SETS]
+    found = {((" ".join(r["set"]), r["seed"]), r["kind"], r["version"]): r["miou"] for r in results}
+    draws = sorted({draw for draw, *_ in found}, key=lambda draw: (order.index(draw[0]), draw[1]))
     columns = [(kind, version) for kind in KINDS for version in VERSIONS]
-    draws = sorted({key[:2] for key in found}, key=lambda draw: ([" ".join(s) for s in SETS].index(draw[0]), draw[1]))
-    lines = ["| set | seed | " + " | ".join(f"{kind}, {version}" for kind, version in columns) + " |",
-             "|---|---|" + "---|" * len(columns)]
-    for draw in draws:
-        lines.append(f"| {draw[0].replace(' ', ', ')} | {draw[1]} | " + " | ".join(
-            f"{found[draw + column]:.1f}" if draw + column in found else "" for column in columns) + " |")
-    means = [[found[draw + column] for draw in draws if draw + column in found] for column in columns]
-    lines.append("| mean | | " + " | ".join(f"{np.mean(values):.1f}" if values else "" for values in means) + " |")
-    for kinds in (*([kind] for kind in KINDS), [*KINDS]):
-        gains = [found[(*draw, kind, "after")] - found[(*draw, kind, "before")] for draw in draws for kind in kinds
-                 if (*draw, kind, "after") in found and (*draw, kind, "before") in found]
-        if len(gains) > 1:
-            lines.append(f"\n{' and '.join(kinds)}: {np.mean(gains):+.1f} ± {standard_error(gains):.1f} in "
-                         f"{len(gains)} pairs")
-    return lines
+
+    def row(first, seed, values):
+        return f"| {first} | {seed} | {' | '.join('' if v is None else f'{v:.1f}' for v in values)} |"
+
+    def mean(column):
+        values = [found[(draw, *column)] for draw in draws if (draw, *column) in found]
+        return np.mean(values) if values else None
+    return [f"| set | seed | {' | '.join(f'{kind}, {version}' for kind, version in columns)} |",
+            "|---|---|" + "---|" * len(columns),
+            *(row(draw[0].replace(" ", ", "), draw[1], [found.get((draw, *column)) for column in columns])
+              for draw in draws),
+            row("mean", "", map(mean, columns)),
+            *gain(found, draws, ["tags"]), *gain(found, draws, ["size"]), *gain(found, draws, ["tags", "size"])]
+
+
+def gain(found, draws, kinds):
+    """A line on the differences between the versions; none if there are fewer than two."""
+    pairs = [[found.get((draw, kind, version)) for version in VERSIONS] for draw in draws for kind in kinds]
+    gains = [after - before for before, after in pairs if before is not None and after is not None]
+    return [f"\n{' and '.join(kinds)}: {np.mean(gains):+.1f} ± {standard_error(gains):.1f} in {len(gains)} pairs"] \
+        if gains[1:] else []
 
 
 def standard_error(values):

@@ -77,6 +77,29 @@ def test_cached_features_are_the_trunks(voc, weights, tmp_path, root, net, capsy
         FeatureSamples(still(voc, features=str(out)))
 
 
+def test_a_sample_shows_one_of_several_sizes(voc, weights, tmp_path):
+    folders = {size: tmp_path / str(size) for size in (48, 64)}
+    for size, out in folders.items():
+        assert cache_features.main([str(voc), "--out", str(out), "--weights", str(weights), "--size", str(size)]) == 0
+    options = {"root": str(voc), "split": "train", "tops": ["features", "labels"], "seed": 3}
+    both = FeatureSamples({**options, "features": list(map(str, folders.values()))})
+    single = {size: FeatureSamples({**options, "features": str(out)}) for size, out in folders.items()}
+    seen = []
+    for t in range(40):                             # the sample of one of the sizes, mirrored or not as it is there
+        sample = both[t][0]
+        of = [size for size, samples in single.items() if all(
+            np.array_equal(sample[top], samples[t][0][top]) for top in options["tops"])]
+        seen += of
+        assert len(of) == 1 and np.array_equal(both[t][0]["features"], sample["features"])
+    assert 10 < seen.count(48) < 30
+    (folders[64] / "2007_000002.npy").unlink()
+    with pytest.raises(UserError, match="64/2007_000002.npy: no features of '2007_000002'"):
+        FeatureSamples({**options, "features": list(map(str, folders.values()))})
+    for wrong in ([], [3], [str(folders[48])] * 2, 3):
+        with pytest.raises(UserError, match="features must be the path of a folder, or a list of such paths"):
+            FeatureSamples({**options, "features": wrong})
+
+
 def test_features_of_any_folder_and_what_is_missing(voc, weights, tmp_path):
     options = own_data(tmp_path / "own", "one,cat\ntwo 2.png,cat;traffic light\n")
     out = tmp_path / "features"

@@ -3,7 +3,7 @@ import caffe
 import numpy as np
 import pytest
 
-from ccnn.grid import Axis, score_size
+from ccnn.grid import Axis, Scores, mean_scores, score_size
 from ccnn.trunk import VGG16
 
 
@@ -44,3 +44,20 @@ def test_cells_of_features_sit_on_edges(flipped, start):
     axis = Axis.of_features(size=36, length=36, trunk=VGG16, crop=0, fraction=0, cells=6, flipped=flipped)
     assert axis.window == slice(0, 6)
     assert axis.cells.tolist() == np.clip(start + 8 * np.arange(6), 0, 35).tolist()
+
+
+def test_scores_at_several_sizes_meet_at_the_same_place():
+    """A ramp over the image, known at two sizes by different nets: their mean is the ramp, at the finer one's cells."""
+    def ramp(height, width, stride, offset):
+        rows, columns = (offset + stride * np.arange((side - 1) // stride + 1) for side in (height, width))
+        values = (rows[:, None] + 0.5) / height + 10 * (columns + 0.5) / width
+        return Scores(values[None].astype(np.float32), (height, width), stride, offset)
+    fine, coarse = ramp(240, 320, 8, 0), ramp(120, 160, 8, -0.5)
+    for several in ([fine, coarse], [coarse, fine]):
+        mean = mean_scores(several)
+        assert mean[1:] == fine[1:] and mean.values.dtype == np.float32 and mean.values.shape == fine.values.shape
+        inner = np.s_[:, 1:-3, 1:-3]                # beyond the coarse one's last cell its border is repeated
+        assert np.allclose(mean.values[inner], fine.values[inner], atol=1e-4)
+    other = coarse._replace(values=coarse.values + 2)
+    assert np.allclose(mean_scores([fine, other]).values[inner], fine.values[inner] + 1, atol=1e-4)
+    assert np.array_equal(mean_scores([fine]).values, fine.values)

@@ -337,6 +337,18 @@ def test_a_model_is_one_file_and_its_masks_carry_the_names(packed):
     assert not list(packed.glob("out/*.ccnn")) and masks.mask_classes(photo) is None
 
 
+def test_a_model_may_have_two_sizes_and_the_user_one(packed):
+    photo = save(packed / "a.png")
+    write_model(packed / "two.ccnn", packed / "tiny.prototxt", packed / "tiny.caffemodel", ("background", "a", "b"),
+                [40, 65])
+    run_model(packed, "two", photo)
+    assert masks.mask_settings(packed / "out/a.png")["size"] == [40, 65]
+    run_model(packed, "two", photo, "--size", 65, "--force")
+    assert masks.mask_settings(packed / "out/a.png")["size"] == 65
+    with pytest.raises(UserError, match="made otherwise"):
+        run_model(packed, "two", photo)
+
+
 def test_two_models_do_not_mix_in_one_folder(packed):
     photo = save(packed / "a.png")
     run_model(packed, "fish", photo)

@@ -16,7 +16,7 @@ from tiny_net import make_net
 import ccnn.model
 from ccnn.errors import UserError
 from ccnn.labels import VOC_CLASSES
-from ccnn.model import ABOUT, LAYERS, NET, WEIGHTS, only_weights, read_model, write_model
+from ccnn.model import ABOUT, LAYERS, NET, WEIGHTS, only_weights, read_model, sizes_of, write_model
 from ccnn.net import forward, load_caffe, load_net
 from ccnn.proto import read_net
 from ccnn.supervision import SUPERVISION
@@ -96,6 +96,17 @@ def test_a_model_scores_as_its_net_and_weights(tiny, packed):
     assert model.about["settings"]["crf"] == "heads" and model.about["ccnn"] == ccnn.__version__
     expected = forward(load_net(*tiny), SCENE)
     assert np.ptp(expected) > 0 and np.array_equal(forward(model.load(), SCENE), expected)
+
+
+def test_a_model_of_several_sizes(tiny, tmp_path, packed):
+    path = tmp_path / "two.ccnn"
+    write_model(path, *tiny, CLASSES, [65, 97])
+    model = read_model(path)
+    assert model.size == [65, 97] and sizes_of(model.size) == (65, 97) and sizes_of(read_model(packed).size) == (65,)
+    write_model(tmp_path / "one.ccnn", *tiny, CLASSES, 65)
+    write_model(tmp_path / "other.ccnn", *tiny, CLASSES, [97, 65, 33])
+    assert len({model.fingerprint, *(read_model(tmp_path / f"{name}.ccnn").fingerprint for name in ("one", "other"))}) \
+        == 3
 
 
 def test_a_head_is_scored_on_its_trunk(head, tmp_path):

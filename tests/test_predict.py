@@ -8,6 +8,7 @@ from ccnn import predict
 from ccnn.crf import PRESETS, Preset
 from ccnn.errors import ImageError, UserError
 from ccnn.features import features_shape
+from ccnn.grid import mean_scores
 from ccnn.images import read_image, read_mask
 from ccnn.masks import Lost, mask_settings
 
@@ -36,6 +37,20 @@ def test_an_array_becomes_a_mask(files, rgb):
     assert np.array_equal(only_bicycle[0, :57], 2 * (RED[:57] > 178))
     sharp = predict.segment(rgb, model, predict.Recipe(predict.every_label(files), PRESETS["tuned"]))
     assert sharp.shape == (40, 60) and set(np.unique(sharp)) <= {0, 1}
+
+
+def test_a_model_of_two_sizes_scores_the_mean_of_both(files, rgb):
+    """Of the net at each size, enlarged to the finer grid."""
+    large = np.asarray(Image.fromarray(rgb).resize((240, 160)))
+    several = predict.load_model(files._replace(size=[64, 128]))
+    single = {size: predict.load_model(files._replace(size=size)).scores(large) for size in (64, 128)}
+    mean = several.scores(large)
+    assert mean.values.shape == single[128].values.shape != single[64].values.shape
+    assert np.array_equal(mean.values, mean_scores(list(single.values())).values)
+    assert np.abs(mean.values[1] - single[128].values[1]).max() > 1
+    assert several.reduce(large).shape == (85, 128, 3)
+    small = several.scores(large[:40, :60])             # smaller than both: seen once
+    assert np.array_equal(small.values, predict.load_model(files._replace(size=64)).scores(large[:40, :60]).values)
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

@@ -138,9 +138,9 @@ def test_only_this_machine_is_listened_to(outside):
 
 # What it reads and writes
 
-TRAVERSALS = ["../secret.txt", "..%2Fsecret.txt", "%2e%2e%2fsecret.txt", "..%5Csecret.txt", "..%252Fsecret.txt",
-              "%2Fetc%2Fpasswd", "....//secret.txt", "secret.txt%00.html", "tags.csv", "-1", "0x0", "1e3", "%D9%A3", "",
-              "99999999999999999999"]
+TRAVERSALS = ["../secret.txt", "..%2Fsecret.txt", "..%2Fsecret.jpg", "%2e%2e%2fsecret.txt", "..%5Csecret.txt",
+              "..%252Fsecret.txt", "%2Fetc%2Fpasswd", "....//secret.txt", "secret.txt%00.html", "tags.csv", "-1", "0x0",
+              "1e3", "%D9%A3", "", "99999999999999999999"]
 
 
 @pytest.mark.parametrize("path", [
@@ -193,11 +193,18 @@ def test_a_name_that_is_brought_is_no_path(outside, path):
     assert everything(studio.folder.parent) == before
 
 
-def test_a_link_out_of_the_folder_is_not_followed(start, photos):
+def test_links_out_of_the_folder_and_damaged_files_are_not_used(start, photos):
     other = photos.parent / "other.jpg"
     other.write_bytes(jpeg())
     (photos / "link.jpg").symlink_to(other)
+    (photos / "cut.jpg").write_bytes(jpeg((400, 300))[:2000])
     with start(photos) as studio:
+        cut = studio.photographs()["cut.jpg"]
+        answer = studio.get(f"/api/photographs/{cut['number']}/thumbnail.jpg")
+        assert answer.status == 422 and answer.error.startswith("cut.jpg: is damaged")
+        assert "is damaged" in studio.photographs()["cut.jpg"]["problem"] and studio.tag(cut=[1]).status == 409
+        (photos / "cut.jpg").write_bytes(jpeg())                # replaced
+        studio.wait(lambda _: "problem" not in studio.photographs()["cut.jpg"])
         there = studio.photographs()["link.jpg"]
         assert "link out of the folder" in there["problem"]
         for path in ("", "/thumbnail.jpg", "/picture.jpg", "/mask.png"):
@@ -288,7 +295,8 @@ def test_json_of_the_wrong_shape(outside, method, path):
         answer = studio.ask(method, path, json.dumps(value).encode(), headers={"Content-Type": "application/json"})
         assert answer.status in (400, 404, 409, 422), (value, answer.status, answer.body)
         assert answer.error
-    for body in (b"", b"{", b"\xff\xfe", b"[" * 100_000, b'{"a": NaN}', b"{" + b'"a":1,' * 200_000 + b'"a":1}'):
+    for body in (b"", b"{", b"\xff\xfe", b"[" * 100_000, b'{"a": NaN}', b'{"a": ' + b"9" * 1_000_000 + b"}",
+                 b"{" + b'"a":1,' * 200_000 + b'"a":1}'):
         answer = studio.ask(method, path, body, headers={"Content-Type": "application/json"})
         assert answer.status in (400, 404, 413), body[:20]
         assert answer.error
@@ -513,90 +521,108 @@ def decoded(segmentation):
     return runs.reshape(width, height).T.astype(bool)
 
 
-def test_tag_train_look_correct_export_and_segment(start, photos, root, place, tmp_path):
-    draw(tmp_path / "other", 3, seed=2)
-    with start(photos) as studio:
-        studio.tag(**{str(k): [[1], [2], [1, 2], []][k % 4] for k in range(7)})         # the eighth stays open
-        status = studio.train()
-        assert status["stale"] is False and status["model"]["photographs"] == 7 and status["report"]
+@pytest.fixture(scope="module")
+def trained(root, place, tmp_path_factory):
+    """A studio that was trained on seven photographs of eight."""
+    folder = tmp_path_factory.mktemp("trained") / "photos"
+    draw(folder, 8, seed=1)
+    (folder / "classes.txt").write_text("cat\ndog\n")
+    with Studio(root, place, folder) as studio:
+        studio.tag(**{str(k): [[1], [2], [1, 2], []][k % 4] for k in range(7)})
+        studio.trained = studio.train()
         studio.wait(lambda _: len(studio.get("/api/answers").json["answers"]) == 8)
-        assert studio.get("/api/loss").json["points"]
-        answers = {one["number"]: one for one in studio.get("/api/answers").json["answers"]}
-        there = studio.photographs()
-        assert answers[there["7.jpg"]["number"]]["doubt"] is None
-        assert all(np.isclose(sum(one["areas"]), 1, atol=1e-3) for one in answers.values())
+        yield studio
 
-        # masks and probabilities, at the page's sizes
-        number = there["2.jpg"]["number"]
-        mask = Image.open(io.BytesIO(studio.get(f"/api/photographs/{number}/mask.png").body)).convert("RGBA")
-        assert mask.size == (97, 81) and 0 < (np.asarray(mask)[..., 3] > 0).mean() < 1
-        outline = Image.open(io.BytesIO(studio.get(f"/api/photographs/{number}/mask.png?style=outline").body))
-        assert (np.asarray(outline.convert("RGBA"))[..., 3] > 0).any()
-        for label in range(3):
-            answer = studio.get(f"/api/photographs/{number}/probability.png?label={label}&side=1280")
-            assert Image.open(io.BytesIO(answer.body)).mode == "RGBA"
 
-        # what the constraints asked, and other bounds
-        told = studio.get(f"/api/photographs/{number}").json["explanation"]
-        assert told["status"] == "optimal" and [area["name"] for area in told["areas"]] == list(CLASSES)
-        assert all(area["least"] is not None for area in told["areas"])
-        other = studio.ask("POST", f"/api/photographs/{number}/solve", {"bounds": {"0": [None, 0.1]}}).json
-        assert other["areas"][0]["p"] <= 0.101 < told["areas"][0]["p"] and other["mask"] != told["mask"]
-        assert studio.ask("POST", f"/api/photographs/{number}/solve", {
-            "bounds": {"0": [0.9, None], "1": [0.9, None]}}).json["status"] in ("optimal", "infeasible")
+def test_training_answers_about_every_photograph(trained):
+    status = trained.trained
+    assert status["stale"] is False and status["model"]["photographs"] == 7 and status["report"]
+    assert trained.get("/api/loss").json["points"]
+    answers = {one["number"]: one for one in trained.get("/api/answers").json["answers"]}
+    assert all(np.isclose(sum(one["areas"]), 1, atol=1e-3) for one in answers.values())
+    undecided = trained.photographs()["7.jpg"]["number"]
+    assert [number for number, one in answers.items() if one["doubt"] is None] == [undecided]
 
-        # a wrong tag is disputed most, is corrected, and training goes on from the last weights
-        assert studio.ask("PUT", "/api/auto", {"auto": True}).json["auto"]
-        studio.tag(**{"0": [2]})
-        assert studio.wait(lambda status: status["stale"])
-        studio.wait(lambda status: status["training"]["phase"] != "idle")           # by itself
-        status = studio.wait(lambda status: status["training"]["phase"] == "idle")
-        assert any("from the last weights" in line for line in status["training"]["lines"]), status["training"]
-        studio.wait(lambda _: len(studio.get("/api/answers").json["answers"]) == 8)
 
-        # the same masks as tools/infer.py makes
-        ours = masks_in(studio.get("/api/export/masks.zip").body)
-        subprocess.run([sys.executable, str(place / "tools/infer.py"), "--model", str(photos / "model.ccnn"), "--out",
-                        str(tmp_path / "masks"), str(photos)], env=environment(root, place), check=True)
-        for name in ours:
-            theirs = np.asarray(Image.open(tmp_path / "masks" / name))
-            assert (ours[name] == theirs).mean() > 0.99, name
-        assert len(ours) == 8 and any(mask.any() for mask in ours.values())
+def test_masks_and_probabilities_have_the_size_of_the_page(trained):
+    address = f"/api/photographs/{trained.photographs()['2.jpg']['number']}"
 
-        # COCO's JSON, read back by our own reader and by hand
-        path = tmp_path / "coco.json"
-        path.write_bytes(studio.get("/api/export/coco.json").body)
-        found = json.loads(path.read_text())
-        names = {image["id"]: image["file_name"].replace(".jpg", ".png") for image in found["images"]}
-        for region in found["annotations"]:
-            mask = ours[names[region["image_id"]]] == region["category_id"]
-            assert (decoded(region["segmentation"]) == mask).all() and region["area"] == mask.sum()
-        assert {region["category_id"] for region in found["annotations"]} <= {1, 2}
-        assert "cat" in str(read_source(path))
+    def picture(path):
+        return np.asarray(Image.open(io.BytesIO(trained.get(f"{address}/{path}").body)).convert("RGBA"))
+    mask = picture("mask.png")
+    assert mask.shape == (81, 97, 4) and 0 < (mask[..., 3] > 0).mean() < 1
+    colours = {one["colour"] for one in trained.get("/api/state").json["classes"]}
+    assert {"#" + bytes(pixel[:3]).hex() for pixel in mask.reshape(-1, 4) if pixel[3]} <= colours
+    assert 0 < (picture("mask.png?style=outline")[..., 3] > 0).mean() < (mask[..., 3] > 0).mean()
+    total = sum(picture(f"probability.png?label={label}&side=1280")[..., 3].astype(int) for label in range(3))
+    assert abs(total - 255).max() <= 2
 
-        assert studio.get("/api/export/tags.csv").body == (photos / "tags.csv").read_bytes()
-        assert studio.get("/api/export/model.ccnn").body == (photos / "model.ccnn").read_bytes()
-        assert b"<html" in studio.get("/api/report.html").body
 
-        # another folder
-        batch = studio.ask("POST", "/api/batches", {}).json["batch"]
-        for name in ("0.jpg", "1.jpg"):
-            data = (tmp_path / "other" / name).read_bytes()
-            assert studio.ask("POST", f"/api/batches/{batch}/photographs?name={name}", data).status == 201
-        assert studio.ask("POST", f"/api/batches/{batch}/segment", {}).status == 202
-        end = time.monotonic() + 120
-        while (told := studio.get(f"/api/batches/{batch}").json)["phase"] == "segmenting" and time.monotonic() < end:
-            time.sleep(0.2)
-        assert told["phase"] == "done" and told["done"] == 2
-        answer = studio.get(f"/api/batches/{batch}/masks.zip")
-        assert sorted(masks_in(answer.body, "masks/")) == ["0.png", "1.png"]
-        assert studio.get(f"/api/batches/{batch}/overlay/0.jpg").status == 200
-        with zipfile.ZipFile(io.BytesIO(answer.body)) as archive:
-            (tmp_path / "0.png").write_bytes(archive.read("masks/0.png"))
-        assert mask_classes(tmp_path / "0.png") == list(CLASSES)
-    done = subprocess.run([sys.executable, str(place / "tools/learn.py"), "--no-check", str(photos)], text=True,
+def test_other_bounds_move_p(trained):
+    address = f"/api/photographs/{trained.photographs()['2.jpg']['number']}"
+    told = trained.get(address).json["explanation"]
+    assert told["status"] == "optimal" and [area["name"] for area in told["areas"]] == list(CLASSES)
+    assert all(area["least"] is not None for area in told["areas"])
+    other = trained.ask("POST", f"{address}/solve", {"bounds": {"0": [None, 0.1]}}).json
+    assert other["areas"][0]["p"] <= 0.101 < told["areas"][0]["p"] and other["mask"] != told["mask"]
+    both = trained.ask("POST", f"{address}/solve", {"bounds": {"0": [0.9, None], "1": [0.9, 1]}}).json
+    assert both["areas"][1]["price"] and both["status"] == "optimal"            # a soft bound gives way
+    hard = trained.ask("POST", f"{address}/solve", {"bounds": {label: [None, 0.1] for label in "012"}})
+    assert hard.json["status"] == "infeasible"
+
+
+def test_exports_are_what_infer_makes(trained, root, place, tmp_path):
+    ours = masks_in(trained.get("/api/export/masks.zip").body)
+    subprocess.run([sys.executable, str(place / "tools/infer.py"), "--model", str(trained.folder / "model.ccnn"),
+                    "--out", str(tmp_path / "masks"), str(trained.folder)], env=environment(root, place), check=True)
+    assert len(ours) == 8 and any(mask.any() for mask in ours.values())
+    for name in ours:
+        assert (ours[name] == np.asarray(Image.open(tmp_path / "masks" / name))).mean() > 0.99, name
+    (tmp_path / "coco.json").write_bytes(trained.get("/api/export/coco.json").body)
+    found = json.loads((tmp_path / "coco.json").read_text())
+    names = {image["id"]: image["file_name"].replace(".jpg", ".png") for image in found["images"]}
+    assert found["annotations"] and {region["category_id"] for region in found["annotations"]} <= {1, 2}
+    for region in found["annotations"]:
+        mask = ours[names[region["image_id"]]] == region["category_id"]
+        assert (decoded(region["segmentation"]) == mask).all() and region["area"] == mask.sum()
+    assert "cat" in str(read_source(tmp_path / "coco.json"))            # our own reader
+    for name in ("tags.csv", "model.ccnn"):
+        assert trained.get(f"/api/export/{name}").body == (trained.folder / name).read_bytes()
+    assert b"<html" in trained.get("/api/report.html").body
+
+
+def test_another_folder_is_segmented(trained, tmp_path):
+    draw(tmp_path / "other", 2, seed=2)
+    batch = trained.ask("POST", "/api/batches", {}).json["batch"]
+    assert trained.ask("POST", f"/api/batches/{batch}/segment", {}).status == 422           # nothing in it
+    for _ in range(2):
+        data = (tmp_path / "other/0.jpg").read_bytes()
+        assert trained.ask("POST", f"/api/batches/{batch}/photographs?name=one.jpg", data).status == 201
+    assert trained.ask("POST", f"/api/batches/{batch}/segment", {}).status == 202
+    assert trained.ask("POST", f"/api/batches/{batch}/photographs?name=b.jpg", jpeg()).status == 409
+    end = time.monotonic() + 300
+    while (told := trained.get(f"/api/batches/{batch}").json)["phase"] == "segmenting" and time.monotonic() < end:
+        time.sleep(0.2)
+    assert told["phase"] == "done" and told["done"] == 2
+    data = trained.get(f"/api/batches/{batch}/masks.zip").body
+    assert sorted(masks_in(data, "masks/")) == ["one-2.png", "one.png"]
+    assert trained.get(f"/api/batches/{batch}/overlay/0.jpg").status == 200
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        (tmp_path / "one.png").write_bytes(archive.read("masks/one.png"))
+    assert mask_classes(tmp_path / "one.png") == list(CLASSES)
+
+
+def test_it_trains_again_by_itself_and_agrees_with_the_tool(trained, root, place):
+    assert trained.ask("PUT", "/api/auto", {"auto": True}).json["auto"]
+    trained.tag(**{"0": [2]})
+    trained.wait(lambda status: status["training"]["phase"] != "idle")
+    status = trained.wait(lambda status: status["training"]["phase"] == "idle")
+    assert any("tags of 1 photograph changed" in line for line in status["training"]["lines"]), status["training"]
+    assert not trained.ask("PUT", "/api/auto", {"auto": False}).json["auto"]
+    trained.wait(lambda status: status["model"]["final"] and not status["stale"])
+    done = subprocess.run([sys.executable, str(place / "tools/learn.py"), "--no-check", str(trained.folder)], text=True,
                           env=environment(root, place), capture_output=True)
-    assert "nothing has changed since it was trained" in done.stderr            # the tool and the page agree
+    assert "nothing has changed since it was trained" in done.stderr
 
 
 # Parts

@@ -79,11 +79,11 @@ def parse_args(argv):
     parser = command.parser(__doc__)
     add = parser.add_argument
     add("photos", help="the folder of photographs, classes.txt and tags.csv")
-    add("--again", action="store_true", help="train anew, even if nothing has changed, and from the beginning")
+    add("--again", action="store_true", help="train anew, even if nothing has changed")
     add("--no-check", action="store_true", help="hold no photographs out: the report then says nothing about new ones")
     add("--steps", type=command.count, metavar="N",
-        help=f"steps of the training, 4 photographs each (default: {RECIPE.steps}, or as many as show each photograph "
-             f"{RECIPE.epochs} times)")
+        help=f"steps of the first round, 4 photographs each (default: {RECIPE.steps}, or as many as show each "
+             f"photograph {RECIPE.epochs} times); the second round takes {RECIPE.second:.0%}% of them")
     add("--seed", type=command.count, default=1, metavar="N",
         help="of the first weights and of the order of the photographs (default: %(default)s)")
     add("--jobs", type=command.count, default=os.cpu_count(), metavar="N",

@@ -1,0 +1,65 @@
+"""The labels of the second round: they obey all that is known, and fit the features of every size."""
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ccnn.answers import Answer, label_mask, small_shape
+from ccnn.constraints import Constraints, box_constraints, mask_constraints, tag_constraints
+from ccnn.grid import Scores
+from ccnn.images import fit
+from ccnn.labels import VOID
+
+GRID, SHAPE = (11, 14), (81, 105)
+
+
+def answer(c, seed=0):
+    """Scores that like label 2 best, then 1, and the background least."""
+    f = np.random.default_rng(seed).normal(0, 1, (3, *GRID)) + np.array([0, 2, 4])[:, None, None]
+    return Answer("a", SHAPE, Scores(f.astype(np.float32), SHAPE, 8, -0.5), 0.0, c)
+
+
+def shares(mask):
+    return np.bincount(mask.ravel(), minlength=3) / mask.size
+
+
+def test_tags_and_bounds_hold():
+    assert shares(label_mask(answer(tag_constraints([True] * 3, bg_lower=0, bg_upper=1)), SHAPE))[2] > 0.8
+    area = shares(label_mask(answer(tag_constraints([True, True, False])), SHAPE))
+    assert area[2] == 0 and area[0] > 0.2                   # the bound asks for a background of 30 %
+    assert shares(label_mask(answer(tag_constraints([True, False, False])), SHAPE))[0] == 1
+
+
+def test_boxes_and_known_pixels_hold():
+    mask = label_mask(answer(box_constraints([(1, 2, 3, 7, 9)], GRID, labels=3)), GRID)
+    inside = np.zeros(GRID, bool)
+    inside[2:7, 3:9] = True
+    assert not mask[~inside].any() and (mask[inside] == 1).mean() > 0.6 and not (mask == 2).any()
+    marked = np.full(GRID, VOID)
+    marked[4, 5:9], marked[8, 1] = 1, 0
+    mask = label_mask(answer(mask_constraints(marked, labels=3)), SHAPE)
+    rows, columns = (8 * np.arange(cells) for cells in GRID)
+    assert (mask[np.ix_(rows, columns)][marked != VOID] == marked[marked != VOID]).all()
+
+
+def test_bounds_that_contradict_each_other_are_left_out():
+    c = Constraints([[1, 0, 0], [-1, 0, 0]], [0.9, -0.1], [np.inf, np.inf], allowed=[True, True, False])
+    assert shares(label_mask(answer(c), SHAPE))[1] > 0.8
+
+
+@given(st.integers(1, 5000), st.integers(1, 5000))
+def test_a_small_copy_is_reduced_to_the_same_sizes(height, width):
+    sizes = (224, 321)
+    small = small_shape((height, width), sizes)
+    assert all(fit(*small, size) == fit(height, width, size) for size in sizes)
+    assert max(small) <= max(400, *sizes) or max(small) == max(height, width)
+
+
+def test_rounding_twice_would_make_a_difference():
+    wrong = [width for width in range(322, 700) if fit(*fit(300, width, 321), 224) != fit(300, width, 224)]
+    assert wrong and all(small_shape((300, width), (224, 321)) != fit(300, width, 321) for width in wrong)
+
+
+@pytest.mark.parametrize("shape", [SHAPE, GRID, (500, 700)])
+def test_a_mask_may_have_any_size(shape):
+    assert label_mask(answer(tag_constraints([True] * 3)), shape).shape == shape
