@@ -51,6 +51,7 @@ export class Grid extends EventTarget {
         this.selected = new Set([...this.selected].filter(n => this.places.has(n)))
         this.focus = this.anchor = this.places.get(number) ?? Math.max(0, Math.min(this.focus, list.length - 1))
         this.resize()
+        this.refresh(null)          // places and their number
         this.changed()
     }
 
