@@ -67,6 +67,7 @@ export class Grid extends EventTarget {
         this.rowHeight = this.frameHeight + CHIPS + GAP
         this.floor.style.height = `${Math.ceil(this.list.length / columns) * this.rowHeight + GAP}px`
         if (moved && top) this.box.scrollTop = Math.floor(top / columns) * this.rowHeight
+        for (const cell of this.cells.values()) cell.place = null           // to be put anew
         this.draw()
     }
 
@@ -99,13 +100,13 @@ export class Grid extends EventTarget {
                 cell.root.classList.toggle("focused", place === this.focus)
                 this.floor.append(cell.root)
             }
-            if (cell.place !== place || cell.width !== this.cellWidth) this.put(cell, place)
+            if (cell.place !== place) this.put(cell, place)
         }
         this.point()
     }
 
     put(cell, place) {
-        Object.assign(cell, {place, width: this.cellWidth})
+        cell.place = place
         const [x, y] = this.corner(place)
         const {style} = cell.root
         style.transform = `translate(${x}px, ${y}px)`
@@ -127,7 +128,7 @@ export class Grid extends EventTarget {
     refresh(numbers) {
         const changed = numbers && new Set(numbers)
         for (const [number, cell] of this.cells) {
-            if (!changed || changed.has(number)) this.fill(cell, this.places.get(number))
+            if (this.places.has(number) && (changed?.has(number) ?? true)) this.fill(cell, this.places.get(number))
         }
     }
 
