@@ -51,7 +51,8 @@ export class Grid extends EventTarget {
         this.selected = new Set([...this.selected].filter(n => this.places.has(n)))
         this.focus = this.anchor = this.places.get(number) ?? Math.max(0, Math.min(this.focus, list.length - 1))
         this.resize()
-        this.tell("select")
+        this.refresh(null)          // places and their number
+        this.changed()
     }
 
     resize() {
@@ -66,6 +67,7 @@ export class Grid extends EventTarget {
         this.rowHeight = this.frameHeight + CHIPS + GAP
         this.floor.style.height = `${Math.ceil(this.list.length / columns) * this.rowHeight + GAP}px`
         if (moved && top) this.box.scrollTop = Math.floor(top / columns) * this.rowHeight
+        for (const cell of this.cells.values()) cell.place = null           // to be put anew
         this.draw()
     }
 
@@ -95,14 +97,16 @@ export class Grid extends EventTarget {
                 cell = new Cell(this.store, number)
                 this.cells.set(number, cell)
                 this.fill(cell, place)
+                cell.root.classList.toggle("focused", place === this.focus)
                 this.floor.append(cell.root)
             }
-            this.put(cell, place)
+            if (cell.place !== place) this.put(cell, place)
         }
-        this.mark()
+        this.point()
     }
 
     put(cell, place) {
+        cell.place = place
         const [x, y] = this.corner(place)
         const {style} = cell.root
         style.transform = `translate(${x}px, ${y}px)`
@@ -124,7 +128,7 @@ export class Grid extends EventTarget {
     refresh(numbers) {
         const changed = numbers && new Set(numbers)
         for (const [number, cell] of this.cells) {
-            if (!changed || changed.has(number)) this.fill(cell, this.places.get(number))
+            if (this.places.has(number) && (changed?.has(number) ?? true)) this.fill(cell, this.places.get(number))
         }
     }
 
@@ -135,8 +139,16 @@ export class Grid extends EventTarget {
             root.setAttribute("aria-selected", this.selected.has(number))
             root.classList.toggle("focused", number === focused)
         }
-        if (this.cells.has(focused)) this.box.setAttribute("aria-activedescendant", cellId(focused))
-        else this.box.removeAttribute("aria-activedescendant")
+        this.point()
+    }
+
+    /* Tell a screen reader which photograph has the focus, if it is there. */
+    point() {
+        const focused = this.list[this.focus]
+        const id = this.cells.has(focused) ? cellId(focused) : ""
+        if ((this.box.getAttribute("aria-activedescendant") ?? "") !== id) {
+            this.box.setAttribute("aria-activedescendant", id)
+        }
     }
 
     // --- focus and selection ---------------------------------------------------------------------------------------
@@ -170,7 +182,7 @@ export class Grid extends EventTarget {
             this.box.scrollTop = top + this.rowHeight + GAP - clientHeight
         }
         this.draw()
-        this.tell("select")
+        this.changed()
     }
 
     goToNumber(number) {
