@@ -1,14 +1,11 @@
-#!/usr/bin/env python3
 """Every docs/bench_*.md ends with fingerprints of the sources that its figures depend on.
 
-    bench/fingerprints.py        # name the pages that are older than their sources
-
-`measure.publish` appends them to a page. Comments and docstrings do not count: words change no figure.
+`measure.publish` appends them to a page; tests/test_bench.py names the pages that are older than their sources.
+Comments and docstrings do not count: words change no figure.
 """
 import ast
 import hashlib
 import re
-import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -89,15 +86,3 @@ def changed(page, root=ROOT):
     noted = dict(re.findall(r"^(\S+) ([0-9a-f]{12})$", text.partition("<!-- measured with\n")[2], re.M))
     now = fingerprints(page, root)
     return sorted(source for source in {*noted, *now} if noted.get(source) != now.get(source))
-
-
-def main():
-    old = {page: changed(page) for page in SOURCES}
-    for page, sources in old.items():
-        if sources:
-            print(f"docs/{page} is older than {', '.join(sources)}: run make bench")
-    return int(any(old.values()))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
