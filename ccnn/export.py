@@ -19,7 +19,8 @@ from ccnn.predict import ModelFiles, load_model
 
 CONTRACT = """\
 Input `data`: float32, N x 3 x height x width of any size. A photograph, upright, reduced so that its long side has
-`size` pixels (smaller ones stay as they are); channels blue, green, red, from 0 to 255, minus `mean`.
+`size` pixels (smaller ones stay as they are); channels blue, green, red, from 0 to 255, minus `mean`. If `size` is a
+list, the photograph is seen at each of these sizes, and the mean of the scores counts, enlarged to the finest grid.
 Output `fc8`: float32, N x labels x rows x columns. The scores of the labels named in `classes`, the background first;
 softmax over labels makes them probabilities. Cell k of a row or a column is centred on pixel offset + stride * k of the
 input, pixels being counted from 0. Enlarge the scores bilinearly to the photograph, then take the best label per pixel.

@@ -314,8 +314,10 @@ class Workshop:
         if not found or (head and head.version == found.version) or not self.learned:
             return
         with contextlib.suppress(UserError, OSError):           # removed meanwhile, or not of this net
-            self.use(await self.pool.run(read_head, found.weights, found.version, self.learned[0], {
-                "final": False, "iterations": found.iterations, "photographs": self.trainer.photographs, "date": ""}))
+            taken = await self.pool.run(read_head, found.weights, found.version, self.learned[0], {
+                "final": False, "iterations": found.iterations, "photographs": self.trainer.photographs, "date": ""})
+            if self.head is head:       # else the final model came meanwhile
+                self.use(taken)
 
     async def notice_model(self) -> None:
         """Read model.ccnn if it is new."""
