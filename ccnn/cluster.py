@@ -14,6 +14,7 @@ import itertools
 import json
 import logging
 import os
+import pickle
 import queue
 import signal
 import threading
@@ -107,7 +108,7 @@ class Cluster:
                 self.look_at_workers()
                 window = 1 if alone else AHEAD * max(len(self.workers), 2)
                 for task in itertools.islice(tasks, max(window - len(running), 0)):
-                    future = self.client.submit(call, *task, key=next(keys), pure=False)
+                    future = self.client.submit(call, pickle.dumps(task), key=next(keys), pure=False)
                     running[future.key] = future, task
                     future.add_done_callback(done.put)
                 if not running:
@@ -154,8 +155,9 @@ class Cluster:
                          "finished is kept: start it and run the same command again")
 
 
-def call_in_worker(function: bytes, folder: str, version: str, *task):
-    """function(*task), in a worker: in the client's folder, and with what the function has loaded before."""
+def call_in_worker(function: bytes, folder: str, version: str, task: bytes):
+    """function(*task), in a worker: in the client's folder, and with what the function has loaded before. Both come
+    pickled: Dask would take tuples for tasks of its own."""
     if version != ccnn.__version__:
         raise UserError(f"a worker has version {ccnn.__version__} of ccnn, this command {version}; start the workers "
                         "from the same repository")
@@ -165,7 +167,7 @@ def call_in_worker(function: bytes, folder: str, version: str, *task):
         except OSError as e:
             raise UserError(f"{folder}: {e.strerror} on a worker ({os.uname().nodename}); the photographs and the "
                             "results must lie on a disk that all machines have at the same place") from None
-        return unpickled(function)(*task)
+        return unpickled(function)(*pickle.loads(task))
 
 
 @functools.lru_cache(maxsize=1)
