@@ -81,7 +81,7 @@ studio: $(DUAL) .caffe/packages/studio.txt  ## tag photographs in a browser, and
 	$(PYTHON) studio/studio.py $(if $(PHOTOS),"$(PHOTOS)")
 
 test-studio: $(DUAL) .caffe/packages/studio.txt .caffe/packages/test-studio.txt  ## the studio's tests, with a browser
-	OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest -q tests/test_studio*.py
+	OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest -q $(or $(TESTS),tests/test_studio.py tests/test_studio_page.py)
 
 demo: $(DUAL)  ## train and compare on drawn images: output/demo/index.html
 	$(PYTHON) demo/demo.py

@@ -3,7 +3,7 @@
 
     bench/bench_mpi.py                # about five minutes on two quiet cores
     bench/bench_mpi.py --quick        # a few steps, without VGG-16: does it run?
-    bench/bench_mpi.py --out docs/    # also write docs/bench_mpi.md
+    bench/bench_mpi.py --out docs/    # also write the page there
 
 No data set is needed: images are drawn, weights and features are random.
 """

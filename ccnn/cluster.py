@@ -7,12 +7,14 @@
 Workers run what they are sent. The workers of "local" listen on 127.0.0.1 alone and accept nobody without the
 certificate of this run; elsewhere use TLS. Without a cluster nothing here imports Dask.
 """
+import asyncio
 import contextlib
 import functools
 import ipaddress
 import itertools
 import json
 import logging
+import multiprocessing
 import os
 import pickle
 import queue
@@ -34,6 +36,7 @@ AHEAD = 4               # tasks per worker that the scheduler knows of
 INTERVAL = 5            # seconds between two looks at which workers there are
 IN_A_ROW = 8            # so many tasks that end their workers, and no answer in between, are not the tasks' fault
 CONNECT = 20            # seconds in which a scheduler must answer
+CLOSE = 60              # seconds in which the workers of this machine must end
 
 LOCAL = {
     "distributed.scheduler.allowed-failures": 1,            # a task that has ended two workers is tried alone later
@@ -223,8 +226,19 @@ def local_scheduler(jobs: int) -> Iterator[Scheduler]:
                                    security=Security.temporary(), silence_logs=logging.CRITICAL)
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        with cluster:
+        try:
             yield Scheduler(cluster.scheduler_address, cluster.security)
+        finally:
+            close(cluster)
+
+
+def close(cluster: Any) -> None:
+    """End the workers. One that is being started again just now may never answer: then it is killed."""
+    try:
+        cluster.close(timeout=CLOSE)
+    except (TimeoutError, asyncio.TimeoutError):
+        for worker in multiprocessing.active_children():
+            worker.kill()
 
 
 def find_scheduler(where: str) -> Scheduler:

@@ -118,6 +118,8 @@ def test_the_inferences_bench_writes_its_table(root, tmp_path):
 
 @pytest.mark.parametrize("page", fingerprints.SOURCES)
 def test_no_figure_is_older_than_its_code(root, page):
+    if not (root / "docs" / page).exists():
+        pytest.skip("nothing of it was measured yet")
     changed = fingerprints.changed(page)
     assert not changed, f"docs/{page} is older than {', '.join(changed)}: run `make bench`"
     assert "--quick" not in (root / "docs" / page).read_text()

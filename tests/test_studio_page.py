@@ -466,6 +466,12 @@ def test_a_class_is_added_renamed_removed(studio, open_page):
     assert (studio.folder / "classes.txt").read_text().split() == ["cat", "dog"]
 
 
+def cut_off(page, pattern, address):
+    """Requests of the page get no answer. The browser may let the first of them through: wait until one fails."""
+    page.route(pattern, lambda route: route.abort())
+    wait_until(page, lambda: page.evaluate("address => fetch(address).then(() => false, () => true)", address))
+
+
 # --- two pages, no server, hostile names -----------------------------------------------------------------------------
 
 def test_two_pages_do_not_overwrite_each_other(studio, open_page):
@@ -473,7 +479,7 @@ def test_two_pages_do_not_overwrite_each_other(studio, open_page):
     forget_tags(here)
     expect(cell(there, "00.jpg")).to_have_attribute("data-state", "undecided")
     wait_until(here, lambda: not tags_file(studio.folder))
-    here.route("**/api/tags", lambda route: route.abort())              # this page's changes do not arrive
+    cut_off(here, "**/api/tags", "/api/tags")                           # this page's changes do not arrive
     here.keyboard.press("1")
     expect(here.locator("#connection")).to_contain_text("1 change waits")
     there.locator("#grid").focus()
@@ -489,7 +495,7 @@ def test_changes_wait_while_the_server_is_away(studio, open_page):
     page = open_page(studio)
     forget_tags(page)
     wait_until(page, lambda: not tags_file(studio.folder))
-    page.route("**/api/**", lambda route: route.abort())
+    cut_off(page, "**/api/**", "/api/state")
     for press in ("1", "ArrowRight", "2", "ArrowRight", "0"):
         page.keyboard.press(press)
     expect(page.locator("#connection")).to_contain_text("3 changes wait to be saved")
