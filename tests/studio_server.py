@@ -3,36 +3,13 @@ import http.client
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
 from urllib.parse import urlsplit
 
-from drawn_photographs import random_trunk
-
-from ccnn.trunk import VGG16
-
-
-def copy_of_repository(root, place):
-    """What the studio needs, at another place: with VGG-16's convolutions, or random ones where these are not there."""
-    for name in ("tools", "studio", "prototxt", "solvers", "ccnn"):
-        shutil.copytree(root / name, place / name, ignore=shutil.ignore_patterns("__pycache__"))
-    (place / ".caffe").symlink_to(root / ".caffe")
-    (place / "data").mkdir()
-    weights = place / "data" / VGG16.weights.name
-    if VGG16.weights.is_file():
-        weights.symlink_to(VGG16.weights)
-    else:
-        random_trunk(place / "prototxt/trunk.prototxt").save(str(weights))
-    return place
-
-
-def environment(root, place):
-    """The copy's library goes before the repository's."""
-    path = [place, root / "layers", root / ".caffe/packages"]
-    return {**os.environ, "PYTHONPATH": ":".join(map(str, path)), "OPENBLAS_NUM_THREADS": "1"}
+from repository_copy import environment
 
 
 class Answer:

@@ -1,6 +1,5 @@
 """The README's section "Your own photographs", followed to the letter, and again after each kind of change."""
 import json
-import os
 import re
 import resource
 import shutil
@@ -12,8 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from drawn_photographs import CLASSES, SHAPE, draw, photograph, random_trunk, table
+from drawn_photographs import CLASSES, SHAPE, draw, photograph, table
 from PIL import Image
+from repository_copy import copy_of_repository, environment
 from tiny_voc import annotation
 
 from ccnn.images import read_image, read_mask
@@ -22,7 +22,6 @@ from ccnn.masks import mask_classes
 from ccnn.model import read_model
 from ccnn.pictures import overlay
 from ccnn.tags import read_tags
-from ccnn.trunk import VGG16
 
 
 @pytest.fixture(scope="module")
@@ -36,23 +35,7 @@ def blocks(root):
 @pytest.fixture(scope="module")
 def place(root, tmp_path_factory):
     """A copy of the repository, in which the section's commands may be typed."""
-    place = tmp_path_factory.mktemp("repository")
-    for name in ("tools", "prototxt", "solvers", "ccnn"):
-        shutil.copytree(root / name, place / name, ignore=shutil.ignore_patterns("__pycache__"))
-    (place / ".caffe").symlink_to(root / ".caffe")
-    (place / "data").mkdir()
-    weights = place / "data" / VGG16.weights.name
-    if VGG16.weights.is_file():
-        weights.symlink_to(VGG16.weights)
-    else:
-        random_trunk(place / "prototxt/trunk.prototxt").save(str(weights))
-    return place
-
-
-def environment(root, place):
-    """The copy's library goes before the repository's."""
-    path = [place, root / "layers", root / ".caffe/packages"]
-    return {**os.environ, "PYTHONPATH": ":".join(map(str, path)), "OPENBLAS_NUM_THREADS": "1"}
+    return copy_of_repository(root, tmp_path_factory.mktemp("repository"))
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 from drawn_photographs import draw
 from PIL import Image
-from studio_server import Studio, copy_of_repository, descendants, environment
+from repository_copy import copy_of_repository, environment
+from studio_server import Studio, descendants
 
 pytest.importorskip("starlette", reason="needs the packages of requirements/studio.txt: make test-studio")
 pytest.importorskip("uvicorn", reason="needs the packages of requirements/studio.txt: make test-studio")

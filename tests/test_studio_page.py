@@ -11,7 +11,8 @@ import pytest
 from browser import CHROMIUM
 from drawn_photographs import photograph
 from PIL import Image
-from studio_server import Studio, copy_of_repository
+from repository_copy import copy_of_repository
+from studio_server import Studio
 from test_pictures import contrast
 
 playwright_api = pytest.importorskip(

@@ -1,0 +1,27 @@
+"""A copy of the repository, in which a test may type a user's commands."""
+import os
+import shutil
+
+from drawn_photographs import random_trunk
+
+from ccnn.trunk import VGG16
+
+
+def copy_of_repository(root, place):
+    """What tools and studio need, at another place: with VGG-16's convolutions, or random ones if these are not there."""
+    for name in ("tools", "studio", "prototxt", "solvers", "ccnn"):
+        shutil.copytree(root / name, place / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (place / ".caffe").symlink_to(root / ".caffe")
+    (place / "data").mkdir()
+    weights = place / "data" / VGG16.weights.name
+    if VGG16.weights.is_file():
+        weights.symlink_to(VGG16.weights)
+    else:
+        random_trunk(place / "prototxt/trunk.prototxt").save(str(weights))
+    return place
+
+
+def environment(root, place):
+    """The copy's library goes before the repository's."""
+    path = [place, root / "layers", root / ".caffe/packages"]
+    return {**os.environ, "PYTHONPATH": ":".join(map(str, path)), "OPENBLAS_NUM_THREADS": "1"}
