@@ -8,7 +8,7 @@ from ccnn.trunk import VGG16
 
 
 def copy_of_repository(root, place):
-    """What tools and studio need, at another place: with VGG-16's convolutions, or random ones if these are not there."""
+    """What tools and studio need, at another place: with VGG-16's convolutions, or random ones if they are missing."""
     for name in ("tools", "studio", "prototxt", "solvers", "ccnn"):
         shutil.copytree(root / name, place / name, ignore=shutil.ignore_patterns("__pycache__"))
     (place / ".caffe").symlink_to(root / ".caffe")
