@@ -14,7 +14,6 @@ import ipaddress
 import itertools
 import json
 import logging
-import multiprocessing
 import os
 import pickle
 import queue
@@ -22,6 +21,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, Optional, TypeVar, Union
 from urllib.parse import urlsplit
@@ -36,13 +36,10 @@ AHEAD = 4               # tasks per worker that the scheduler knows of
 INTERVAL = 5            # seconds between two looks at which workers there are
 IN_A_ROW = 8            # so many tasks that end their workers, and no answer in between, are not the tasks' fault
 CONNECT = 20            # seconds in which a scheduler must answer
-CLOSE = 60              # seconds in which the workers of this machine must end
+START = 600             # seconds in which the first local worker must start; a machine may be busy
 
 LOCAL = {
     "distributed.scheduler.allowed-failures": 1,            # a task that has ended two workers is tried alone later
-    "distributed.deploy.lost-worker-timeout": "1 day",      # a worker is started again, however long that takes
-    "distributed.comm.timeouts.connect": "10 minutes",      # a machine may be busy; an ended process is noticed at once
-    "distributed.comm.timeouts.tcp": "10 minutes",
     "distributed.worker.profile.enabled": False,            # 100 stack traces per second
     "distributed.worker.memory.pause": False,               # the net may take most of the memory
     "distributed.worker.memory.terminate": False,
@@ -198,12 +195,21 @@ def connected(where: Optional[str], jobs: int) -> Iterator[Union[int, Cluster]]:
         raise UserError(f"--cluster {where}: {e}; run `make cluster` first") from None
     with local_scheduler(jobs) if where == "local" else contextlib.nullcontext(find_scheduler(where)) as found:
         try:
-            client = Client(found.address, security=found.security, set_as_default=False,
-                            timeout=LOCAL["distributed.comm.timeouts.connect"] if where == "local" else CONNECT)
+            client = Client(found.address, security=found.security, timeout=CONNECT, set_as_default=False)
         except (OSError, ValueError) as e:
             raise UserError(f"--cluster {where}: no scheduler answers at {found.address} ({reason(e)})") from None
         with client:
+            if where == "local":
+                wait_for_a_worker(client)
             yield Cluster(client, where)
+
+
+def wait_for_a_worker(client: Any) -> None:
+    try:
+        client.wait_for_workers(1, timeout=START)
+    except asyncio.TimeoutError:
+        raise UserError(f"--cluster local: no worker has started in {START} seconds; is there enough memory? Without "
+                        "--cluster, --jobs 1 needs no other process") from None
 
 
 class Scheduler(NamedTuple):
@@ -213,32 +219,56 @@ class Scheduler(NamedTuple):
 
 @contextlib.contextmanager
 def local_scheduler(jobs: int) -> Iterator[Scheduler]:
-    """A scheduler in this process and `jobs` worker processes of one thread each. They end with this process, however
-    it ends, and are started again when they end before."""
+    """A scheduler in this process and `jobs` worker processes. They end with this process, however it ends."""
     import dask
     from distributed import LocalCluster, Security
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)     # tracebacks of connections to workers that were killed
+    with dask.config.set(LOCAL), LocalCluster(n_workers=0, threads_per_worker=1, host="127.0.0.1", memory_limit=None,
+                                              dashboard_address="127.0.0.1:0", security=Security.temporary(),
+                                              silence_logs=logging.CRITICAL) as cluster:
+        found = Scheduler(cluster.scheduler_address, cluster.security)
+        stop = threading.Event()
+        keeper = threading.Thread(target=keep_workers, args=(found, jobs, stop))
+        keeper.start()
+        try:
+            yield found
+        finally:
+            stop.set()
+            keeper.join()
+
+
+def keep_workers(scheduler: Scheduler, jobs: int, stop: threading.Event) -> None:
+    """Let there be `jobs` local workers until `stop`. Dask's own nanny does not start a worker again that is killed
+    before it has reported to the nanny, and then waits for it for ever."""
+    from ccnn.workers import one_thread
+    processes: list = []
+    while not stop.wait(0.2):
+        processes = [process for process in processes if process.is_alive()]
+        while len(processes) < jobs:
+            processes.append(get_context("spawn").Process(target=be_worker, args=(scheduler, os.getpid()), daemon=True))
+            with one_thread():
+                processes[-1].start()
+    for process in processes:
+        process.kill()
+    for process in processes:
+        process.join()
+
+
+def be_worker(scheduler: Scheduler, parent: int) -> None:
+    """The life of a local worker. ^C is for its parent, which ends it then."""
+    import dask
+    from distributed import Worker
+
+    from ccnn.workers import end_with_parent
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent(parent, signal.SIGKILL)
+
+    async def serve():
+        async with Worker(scheduler.address, security=scheduler.security, nthreads=1, host="127.0.0.1",
+                          dashboard_address="127.0.0.1:0", memory_limit=0) as worker:
+            await worker.finished()
     with dask.config.set(LOCAL):
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})       # workers inherit it: ^C is for this process
-        try:
-            cluster = LocalCluster(n_workers=jobs, threads_per_worker=1, memory_limit=None, host="127.0.0.1",
-                                   dashboard_address="127.0.0.1:0", worker_dashboard_address="127.0.0.1:0",
-                                   security=Security.temporary(), silence_logs=logging.CRITICAL)
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        try:
-            yield Scheduler(cluster.scheduler_address, cluster.security)
-        finally:
-            close(cluster)
-
-
-def close(cluster: Any) -> None:
-    """End the workers. One that is being started again just now may never answer: then it is killed."""
-    try:
-        cluster.close(timeout=CLOSE)
-    except (TimeoutError, asyncio.TimeoutError):
-        for worker in multiprocessing.active_children():
-            worker.kill()
+        asyncio.run(serve())
 
 
 def find_scheduler(where: str) -> Scheduler:

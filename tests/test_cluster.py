@@ -104,6 +104,9 @@ def test_a_task_that_is_left_out_is_an_error_unless_the_caller_knows_better():
 
 
 def test_the_work_of_a_killed_worker_is_done_again(local, tmp_path, caplog):
+    local.client.wait_for_workers(2)
+    local.next_look = 0
+    local.look_at_workers()
     done = list(in_processes(die_once, [(tmp_path, x) for x in range(60)], local))
     assert (tmp_path / "died").exists()
     assert sorted(done) == list(range(60))
