@@ -258,7 +258,10 @@ def train(comm, orders: Mapping[str, Any]) -> int:
 
 
 def finalize() -> None:
-    """Leave the job in order: mpiexec ends the others if a process ends without this."""
+    """Leave the job in order: mpiexec ends the others if a process ends without this.
+
+    MPICH tells mpiexec of it when the process ends, after Python: os._exit would skip that.
+    """
     from mpi4py import MPI
     if not MPI.Is_finalized():
         MPI.Finalize()
@@ -297,11 +300,10 @@ def main() -> int:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)        # until the first iteration, there is nothing to keep
-    status = 1
     try:
         status = main()
     except BaseException:
         traceback.print_exc()
-    finally:
         sys.stderr.flush()
-        os._exit(status)        # an orderly end of Python would wait for ranks that wait for this one
+        os._exit(1)             # an orderly end of Python would wait for ranks that wait for this one
+    sys.exit(status)

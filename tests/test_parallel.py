@@ -157,7 +157,8 @@ def test_a_run_continues_with_another_number_of_processes(together, alone, mpiex
     assert together("two", *settings, "max_iter=4")[0] == 0
     alone("two", *settings, "max_iter=8")
     status, out, error = together("two", *settings, "max_iter=12", n=4)
-    assert status == 0 and "continuing from snapshots/two_iter_8.solverstate" in error
+    assert status == 0, out + error
+    assert "continuing from snapshots/two_iter_8.solverstate" in error
     assert_same_training(mpiexec, "one", "two", 12)
 
     status, out, error = together("two", *settings, "max_iter=12")
