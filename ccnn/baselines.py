@@ -2,8 +2,8 @@
 import numpy as np
 
 
-def adaptive_bias(f, rho_fg=0.2, rho_bg=0.4, rounds=5):
-    """The biases b (L') of the scores f (L' x n) of the labels in an image, background first.
+def adaptive_bias(f, rho_fg=0.2, rho_bg=0.4, rounds=5, background=True):
+    """The biases b (L') of the scores f (L' x n) of the labels in an image. The first is the background, if it shows.
 
     b_l is the least bias >= 0 with which l wins on a share rho_l of the pixels: the rho_l-quantile of what l lacks
     to its strongest rival, max_{k != l} f_i(k) + b_k - f_i(l). Every bias changes what the other labels lack, so the
@@ -17,7 +17,7 @@ def adaptive_bias(f, rho_fg=0.2, rho_bg=0.4, rounds=5):
         for l in range(labels):
             rivals = np.delete(f + b[:, None], l, axis=0)
             lack = np.sort(rivals.max(axis=0) - f[l])
-            wins = int(np.ceil((rho_fg if l else rho_bg) * n))
+            wins = int(np.ceil((rho_fg if l or not background else rho_bg) * n))
             # halfway to the next pixel, so that no pixel is tied
             b[l] = max(0, (lack[wins - 1] + lack[min(wins, n - 1)]) / 2)
     return b

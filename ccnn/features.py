@@ -1,7 +1,7 @@
 """Features of the frozen trunk, computed once per image.
 
 A folder of features holds ID.npy for every image, float16, 1024 x rows x columns, and index.json, which says with
-what they were made.
+what they were made. A folder of another blob of the trunk (pool4) is the same with fewer channels.
 
     files = find_images(root, ["train"])        # {id: file}
     plan = plan_features(files, out, size)      # what is to be done, and how much disk that takes
@@ -58,9 +58,9 @@ def all_images(folder: str) -> dict[str, str]:
     return {name[:name.rindex(".")]: os.path.join(folder, name) for name in names}
 
 
-def check_index(out: Path, size: int, weights: Path) -> None:
+def check_index(out: Path, size: int, weights: Path, blob: str = "features") -> None:
     """Make the folder, or see that what is in it was made with the same settings."""
-    settings = {"size": size, "weights": digest(weights), "trunk": digest(VGG16.net)}
+    settings = {"size": size, "weights": digest(weights), "trunk": digest(VGG16.net), "blob": blob}
     index = out / "index.json"
     remove_parts(out)
     if not index.exists():
@@ -68,7 +68,7 @@ def check_index(out: Path, size: int, weights: Path) -> None:
             part.write_text(json.dumps(settings, indent=1) + "\n")
         return
     try:
-        stored = json.loads(index.read_text())
+        stored = {"blob": "features", **json.loads(index.read_text())}
         other = [key for key in settings if stored[key] != settings[key]]
     except (ValueError, KeyError, TypeError):
         raise UserError(f"{index}: is damaged; remove {out} and start again") from None
@@ -83,13 +83,13 @@ class Plan(NamedTuple):
     size: int                           # bytes that the features to come take
 
 
-def plan_features(files: dict[str, str], out: Path, size: int) -> Plan:
+def plan_features(files: dict[str, str], out: Path, size: int, blob: str = "features") -> Plan:
     """What of {id: file} is still to be computed."""
     plan = Plan({}, {}, 0)
     total = 0
     for id, file in files.items():
         try:
-            shape = features_shape(file, size)
+            shape = features_shape(file, size, blob)
         except ImageError as error:
             plan.broken[id] = error
             continue
@@ -99,9 +99,9 @@ def plan_features(files: dict[str, str], out: Path, size: int) -> Plan:
     return plan._replace(size=total)
 
 
-def features_shape(file: str, size: int) -> tuple[int, int, int]:
+def features_shape(file: str, size: int, blob: str = "features") -> tuple[int, int, int]:
     """Shape of the features of an image, from the head of its file."""
-    return VGG16.channels, *map(VGG16.cells, fit(*upright_shape(file), size))
+    return VGG16.inner.get(blob, VGG16.channels), *map(VGG16.cells, fit(*upright_shape(file), size))
 
 
 def upright_shape(file: str) -> tuple[int, int]:
@@ -131,7 +131,7 @@ def compute(weights: Path, files: dict[str, str], out: Path, size: int, jobs: Jo
     read.
 
     weights : of the trunk
-    options : engine and gpu of ccnn.engines.load_forward
+    options : blob of the trunk, and engine and gpu of ccnn.engines.load_forward
     """
     broken = {}
     if isinstance(jobs, int):
@@ -160,15 +160,15 @@ class FeatureWriter:
     It can be sent to other processes. The net is not sent: each process loads it when it needs it first.
     """
 
-    def __init__(self, weights: Path, out: Path, size: int, **options: Any) -> None:
-        self.weights, self.out, self.size, self.options = weights, out, size, options
+    def __init__(self, weights: Path, out: Path, size: int, blob: str = "features", **options: Any) -> None:
+        self.weights, self.out, self.size, self.blob, self.options = weights, out, size, blob, options
 
     def __getstate__(self) -> dict:
         return {key: value for key, value in vars(self).items() if key != "forward"}
 
     @functools.cached_property
     def forward(self) -> Forward:
-        return load_forward(VGG16.net, [self.weights], "features", **self.options)
+        return load_forward(VGG16.net, [self.weights], self.blob, **self.options)
 
     def __call__(self, id: str, file: str) -> tuple[str, Optional[ImageError], float]:
         forward = self.forward

@@ -4,8 +4,9 @@ A net is a list of parts, and one function here writes each part:
 
     ccnn_<system>, <baseline>  VOC images -> VGG-16 at stride 8 -> the system's loss      (paper, sections 5 to 7)
     ccnn_tags_32s              the same at VGG's own stride of 32
-    finetune_size              small images -> VGG-16, of which conv5 learns -> features -> classifier -> loss
     head_<system>              cached features -> a linear classifier -> the loss        (frozen trunk)
+    conv5_<system>             cached pool4 -> conv5, which learns -> features -> the classifier -> the loss
+    [head_]classifier          images, or their features -> their mean -> the tags: where MIL and EM start
     demo_<system>              drawn images -> a small net at stride 4 -> the loss
     trunk, *deploy*            from the blob `data` to features or to the scores `fc8`, without a loss
 
@@ -52,6 +53,8 @@ SIZE = {"supervision": "size", "fg_lower": 0.1, "fg_beta": "inf", "small_upper":
 
 BOXES = {"supervision": "boxes", "fraction": 0.75, "beta": 10}
 
+EM = {"rho_fg": 0.2, "rho_bg": 0.4, "rounds": 5}
+
 SYSTEMS = {
     "tags": constrained("CCNN, tags", TAGS, knows="its tags", paper="sections 5 and 7.2"),
     "size": constrained(
@@ -68,29 +71,39 @@ SYSTEMS = {
         paper="supplement, section IV", data=("supervised",)),
     "em_adapt": System(
         "EM-Adapt", knows="its tags", paper="section 7.2",
-        blobs=("tags",), loss="EMAdaptLossLayer", settings={"rho_fg": 0.2, "rho_bg": 0.4, "rounds": 5},
-        # a classifier that knows the image need not learn where in it a class is, and this one, which starts random,
-        # then takes the background for the object (docs/reproduction.md)
-        cells_only=True),
+        blobs=("tags",), loss="EMAdaptLossLayer", settings=EM,
+        cells_only=True),       # see MIL-FCN
+    "em_adapt_crops": System(
+        "EM-Adapt, tags of random crops", knows="the tags of a random crop", paper="section 7.3",
+        blobs=("tags",), loss="EMAdaptLossLayer", settings=EM, cells_only=True, data=("crop",)),
     "mil_fcn": System(
         "MIL-FCN", knows="its tags", paper="section 7.2", blobs=("tags",), loss="MILFCNLossLayer",
-        cells_only=True),       # as EM-Adapt
+        # a classifier that knows the image need not learn where in it a class is
+        cells_only=True),
     "mil_base": System(
         "MIL-Base", knows="its tags", paper="section 7.2", blobs=("tags",), loss="MILBaseLossLayer", settings={"r": 5}),
+    "filled_boxes": System(
+        "all pixels of the boxes", knows="boxes around its objects", paper="section 7.4",
+        blobs=("filled_boxes",), loss="SoftmaxWithLoss"),
     "full": System(
         "full supervision", knows="the label of every pixel", paper="what the weak systems are measured against",
         blobs=("labels",), loss="SoftmaxWithLoss"),
 }
 
 
+# Not a way to segment, but where MIL and EM start; see tag_classifier.
+CLASSIFIER = System("tag classifier", knows="its tags", paper="section 7.2", blobs=("tags",),
+                    loss="SigmoidCrossEntropyLoss", cells_only=True)
+
+
 # Data: where the images are. `crop` is the side of random crops; `supervised` images (a tenth of all) keep their masks.
 
 VOC = {"root": "data/VOCdevkit/VOC2012", "split": "train_aug", "crop": 321, "supervised": 1058}
 
-CACHED = {"root": "data/VOCdevkit/VOC2012", "split": "train", "features": "data/features",
-          "crop": 208, "supervised": 146}
+CACHED = {"root": "data/VOCdevkit/VOC2012", "split": "train_aug", "features": "data/features",
+          "crop": 144, "supervised": 1058}         # 144 of 224 pixels, as 321 of 500
 
-FINETUNE = {"root": "data/VOCdevkit/VOC2012", "split": "train", "size": VGG16.size}
+POOL4 = {**CACHED, "features": "data/pool4"}
 
 ABOUT = {"head_deploy": {"size": VGG16.size}}       # what tools/infer.py cannot see in a net
 
@@ -164,14 +177,14 @@ def input_layer(blob, *shape):
     return layer("data", "Input", [], [blob], f"input_param {{ shape {{ {dims} }} }}")
 
 
-def data_layer(system, data):
-    """An image, or its features, and as much of its supervision as the system may see."""
+def data_layer(system, data, top=None):
+    """An image, or its features, and as much of its supervision as the system may see. `top` renames the input."""
     kind, first = ("FeatureDataLayer", "features") if "features" in data else ("VOCDataLayer", "data")
-    tops = [first, *supervision_blobs(system, "scribbles" in data)]
+    blobs = supervision_blobs(system, "scribbles" in data)
     particular = {key for other in SYSTEMS.values() for key in other.data}.difference(SYSTEMS[system].data)
     settings = {key: value for key, value in data.items() if key not in particular}
-    settings.update(tops=tops, mirror=data.get("mirror", True), seed=data.get("seed", 1))
-    return python_layer("data", "voc_data", kind, [], tops, settings)
+    settings.update(tops=[first, *blobs], mirror=data.get("mirror", True), seed=data.get("seed", 1))
+    return python_layer("data", "voc_data", kind, [], [top or first, *blobs], settings)
 
 
 def supervision_blobs(system, scribbles):
@@ -193,8 +206,8 @@ def loss_layer(system, scribbles=False, **changes):
 
 # Networks: from `data`, or from cached features, to `fc8`
 
-def vgg16(stride=8, kernel=3, frozen=0):
-    """The convolutions of VGG-16, conv1_1 .. conv5_3. The first `frozen` of the five blocks do not learn.
+def vgg16(stride=8, kernel=3):
+    """The convolutions of VGG-16, conv1_1 .. conv5_3.
 
     At stride 8, pool4 and pool5 do not stride, and what follows them is dilated instead (paper, section 6).
 
@@ -205,30 +218,43 @@ def vgg16(stride=8, kernel=3, frozen=0):
                 cell j sits at 8 j - 1/2, the edge before pixel 8 j.
     """
     text, bottom = "", "data"
-    for block, (layers, outputs) in enumerate([(2, 64), (2, 128), (3, 256), (3, 512), (3, 512)], start=1):
+    for block in range(1, 6):
         dilated = stride == 8 and block == 5
         if block > 1:
             text += pool(f"pool{block - 1}", bottom, stride=1 if dilated else 2, kernel=kernel,
                          pad=1 if kernel == 3 or dilated else 0)
             bottom = f"pool{block - 1}"
-        dilation = 2 if dilated else 1
-        for number in range(1, layers + 1):
-            name = f"conv{block}_{number}"
-            text += conv(name, bottom, outputs, kernel=3, pad=dilation, dilation=dilation, learns=block > frozen)
-            text += relu(name)
-            bottom = name
+        text += vgg16_block(block, bottom, dilation=2 if dilated else 1)
+        bottom = f"conv{block}_{len(BLOCKS[block])}"
+    return text
+
+
+BLOCKS = {1: (64,) * 2, 2: (128,) * 2, 3: (256,) * 3, 4: (512,) * 3, 5: (512,) * 3}     # outputs of VGG's convolutions
+
+
+def vgg16_block(block, bottom, dilation):
+    """The convolutions of one of VGG's five blocks."""
+    text = ""
+    for number, outputs in enumerate(BLOCKS[block], start=1):
+        name = f"conv{block}_{number}"
+        text += conv(name, bottom, outputs, kernel=3, pad=dilation, dilation=dilation) + relu(name)
+        bottom = name
     return text
 
 
 def classifier(labels=LABELS, stride=8):
-    """VGG's fully connected layers as convolutions; at stride 8, fc6 keeps every second row and column of its 7x7."""
+    """VGG's fully connected layers as convolutions."""
+    return fc7(stride) + score("fc8", "fc7", labels)
+
+
+def fc7(stride=8):
+    """All but the last of them; at stride 8, fc6 keeps every second row and column of its 7x7."""
     if stride == 8:
         text = pool("pool5", "conv5_3", stride=1) + conv("fc6", "pool5", 4096, kernel=4, pad=6, dilation=4)
     else:
         text = pool("pool5", "conv5_3", stride=2, kernel=2, pad=0) + conv("fc6", "pool5", 4096, kernel=7, pad=3)
     text += relu("fc6") + dropout("fc6")
-    text += conv("fc7", "fc6", 4096, kernel=1) + relu("fc7") + dropout("fc7")
-    return text + score("fc8", "fc7", labels)
+    return text + conv("fc7", "fc6", 4096, kernel=1) + relu("fc7") + dropout("fc7")
 
 
 def features(bottom="conv5_3"):
@@ -267,6 +293,22 @@ def head(labels=LABELS, cells_only=False):
     return text + layer("scores", "Bias", ["fc8_cell", "vector"], ["fc8"], "bias_param { axis: 0 }")
 
 
+def tag_classifier(name, bottom, labels=LABELS):
+    """From cells to the tags of an image: sigmoid(W mean of the cells), with the cross entropy of every class.
+
+    The scores of cells are W too, so the layer `name` of other nets can start with it (caffe train -weights). It starts
+    at 0, from where logistic regression finds its one optimum. The background, which every image has, is not learnt:
+    its scores stay 0.
+    """
+    text = layer("image", "Pooling", [bottom], ["image"], "pooling_param { pool: AVE  global_pooling: true }")
+    text += conv(name, "image", labels, kernel=1, top="scores", filler='type: "constant"')
+    for blob in ("scores", "tags"):
+        text += layer(f"{blob}_of_classes", "Slice", [blob], [f"{blob}_background", f"{blob}_classes"],
+                      "slice_param { axis: 1  slice_point: 1 }")
+    text += layer("unused", "Silence", ["scores_background", "tags_background"], [])
+    return text + layer("loss", "SigmoidCrossEntropyLoss", ["scores_classes", "tags_classes"], ["loss"])
+
+
 def demo_net(labels=DEMO_LABELS):
     """A net that learns textures from random weights in half a minute on one core. Stride 4; a cell sees 27 pixels.
 
@@ -279,10 +321,19 @@ def demo_net(labels=DEMO_LABELS):
     return text + score("fc8", "conv2", labels)
 
 
-def trained_head(system, labels=LABELS, cells_only=False, **changes):
-    """The classifier on features that are frozen, or nearly so, and its loss; `changes` as for loss_layer."""
-    return (head(labels, cells_only or SYSTEMS[system].cells_only)
+def trained_head(system, labels=LABELS, cells_only=None, **changes):
+    """The classifier on features that are frozen, or nearly so, and its loss; `changes` as for loss_layer.
+
+    cells_only : as for head(); None: as the system has it
+    """
+    return (head(labels, SYSTEMS[system].cells_only if cells_only is None else cells_only)
             + loss_layer(system, **{**SYSTEMS[system].frozen, **changes}))
+
+
+def conv5_net(system, data, **changes):
+    """From cached pool4: VGG's last block and the classifier learn, as in trunk() and head()."""
+    return (data_layer(system, data, top="pool4") + vgg16_block(5, "pool4", dilation=2) + features()
+            + trained_head(system, **changes))
 
 
 # Nets
@@ -301,7 +352,10 @@ def nets():
         made[f"demo_{system}"] = data_layer(system, DEMO) + demo_net() + loss_layer(system)
     made["ccnn_tags_32s"] = (data_layer("tags", VOC) + vgg16(32, kernel=2) + classifier(stride=32)
                              + loss_layer("tags", normalize=False))
-    made["finetune_size"] = data_layer("size", FINETUNE) + vgg16(kernel=2, frozen=4) + features() + trained_head("size")
+    for system in ("tags", "size", "boxes", "full"):
+        made[f"conv5_{system}"] = conv5_net(system, POOL4)
+    made["classifier"] = data_layer("tags", VOC) + vgg16() + fc7() + tag_classifier("fc8", "fc7")
+    made["head_classifier"] = data_layer("tags", CACHED) + tag_classifier("fc8_cell", "features")
 
     made["trunk"] = trunk()
     made["deploy_8s"] = input_layer("data", 1, 3, 321, 321) + vgg16() + classifier()
@@ -315,7 +369,7 @@ def titled(name, text, writer="prototxt/make_nets.py"):
     return f'# Written by {writer}.\nname: "{name}"\n{text}'
 
 
-def own_nets(system, data, labels, cells_only=False, **changes):
+def own_nets(system, data, labels, cells_only=None, **changes):
     """(training net, deploy net) of the frozen-trunk recipe for a folder of one's own.
 
     data    : settings of the data layer: root, classes, tags_from, features, perhaps scribbles

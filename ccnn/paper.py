@@ -48,6 +48,7 @@ CCNN crops              | val  | yes | 36.4
 CCNN size               | val  | no  | 40.5
 CCNN size               | val  | yes | 42.4
 CCNN boxes (CRF unsaid) | val  | no  | 54.0
+Boxes, filled (unsaid)  | val  | no  | 52.3
 SDS, full               | test | no  | 51.6
        - 63.3 25.7 63.0 39.8 59.2 70.9 61.4 54.9 16.8 45.0 48.2 50.5 51.0 57.7 63.3 31.8 58.7 31.2 55.7 48.5
 FCN-8s, full            | test | no  | 62.2

@@ -207,7 +207,12 @@ class FeatureSamples(Samples):
 
     def input_size(self):
         """[size of each folder]"""
-        return [feature_size(folder) for folder in self.folders]
+        indices = [feature_index(folder) for folder in self.folders]
+        blobs = {index.get("blob", "features") for index in indices}
+        if len(blobs) > 1:
+            raise UserError(f"{' and '.join(self.folders)}: hold different blobs of the trunk; train on one of them")
+        self.channels = VGG16.inner.get(blobs.pop(), VGG16.channels)
+        return [index["size"] for index in indices]
 
     def input_files(self):
         """Those of the first size; the others are there as well."""
@@ -241,27 +246,28 @@ class FeatureSamples(Samples):
         return features[:, :, ::-1 if flip else 1][:, y.window, x.window], y, x
 
     def read_features(self, file):
-        """1024 x h x w float16."""
+        """C x h x w float16; C is 1024, or that of the trunk's blob that is cached."""
         try:
             features = np.load(file)
             channels, *grid = features.shape
         except (OSError, ValueError, EOFError) as error:
             raise ImageError(f"{file}: is damaged: {error}; run tools/cache_features.py again") from None
-        if len(grid) != 2 or channels != VGG16.channels or features.dtype != np.float16:
+        if len(grid) != 2 or channels != self.channels or features.dtype != np.float16:
             raise ImageError(f"{file}: holds {features.dtype} of shape {features.shape}; expected float16 of "
-                             f"{VGG16.channels} channels x rows x columns: remove {os.path.dirname(file)} and run "
+                             f"{self.channels} channels x rows x columns: remove {os.path.dirname(file)} and run "
                              "tools/cache_features.py again")
         return features
 
 
-def feature_size(folder):
-    """The long side of the images whose features are in a folder."""
-    index = os.path.join(folder, "index.json")
+def feature_index(folder):
+    """What the folder of features says of itself: `size`, the long side of the images, and `blob`."""
+    path = os.path.join(folder, "index.json")
     try:
-        with open(index) as file:
-            return json.load(file)["size"]
+        with open(path) as file:
+            index = json.load(file)
+        return {**index, "size": index["size"]}
     except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(f"{index}: is missing or damaged; tools/cache_features.py makes the folder that "
+        raise UserError(f"{path}: is missing or damaged; tools/cache_features.py makes the folder that "
                         '"features" in param_str names') from None
 
 

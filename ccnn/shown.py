@@ -4,7 +4,7 @@ from typing import NamedTuple, Optional
 
 import numpy as np
 
-from ccnn.labels import VOID
+from ccnn.labels import BACKGROUND, VOID
 from ccnn.scribbles import known_cells
 
 
@@ -53,6 +53,13 @@ class Shown:
         return np.isin(np.arange(self.labels), [box[0] for box in self.boxes])
 
     @property
+    def background(self):
+        """Whether the background is in the crop. It is, unless a mask shows that the crop lies inside objects: every
+        whole image counts as having some."""
+        cropped = any(axis.high - axis.low < axis.size for axis in (self.y, self.x))
+        return not (cropped and self.facts.tags_from == "masks" and self.areas[1:].any()) or self.areas[BACKGROUND] > 0
+
+    @property
     def large(self):
         """(L,) bool, the labels that are large in the crop."""
         if self.facts.row:
@@ -65,6 +72,13 @@ class Shown:
         for label, y0, x0, y1, x1 in self.boxes:
             (top, bottom), (left, right) = self.y.cells_of(y0, y1), self.x.cells_of(x0, x1)
             cells.append((label, top, left, bottom, right))
+        return cells
+
+    def filled_boxes(self):
+        """h x w, at every cell of the score grid the label of the smallest box around it, else background."""
+        cells = np.full((len(self.y.cells), len(self.x.cells)), BACKGROUND, np.uint8)
+        for label, y0, x0, y1, x1 in sorted(self.box_cells(), key=lambda box: (box[1] - box[3]) * (box[4] - box[2])):
+            cells[y0:y1, x0:x1] = label
         return cells
 
     def label_cells(self):

@@ -33,12 +33,12 @@ delta: 1e-8
 lr_policy: "poly"       # falls to zero at max_iter; a power of 1 would be linear
 power: 0.9
 iter_size: 4            # sums the gradients of 4 images per step: their sizes differ, so a batch holds one
-max_iter: 2196          # 6 epochs of 1,464 images; twice as many did no better on images held out
+max_iter: 5290          # 2 epochs of 10,582 images
 weight_decay: 5e-7      # as in the recipe "paper"
 random_seed: 1          # of the first weights; the order of the images is seeded in the net
 display: 20
 average_loss: 20        # the log shows the mean of the last 20 steps
-snapshot: 366           # one epoch
+snapshot: 529           # a fifth of an epoch
 """,
     # A small net on drawn images.
     "demo": """
@@ -69,12 +69,17 @@ class Solver(NamedTuple):
 RELEASE = """
 The authors' release differs: it runs for 35,000 iterations, never lowers the rate and does not mirror images."""
 
+CONV5 = ("tags", "size", "boxes", "full")
+
 RATE = "for a loss divided by the number of pixels; chosen on images held out"
 
-HEAD_CHANGES = {
-    "em_adapt": f"base_lr: 1e-2           # {RATE}",
-    "mil_fcn": "base_lr: 2e-2           # chosen on images held out",
-    "mil_base": f"base_lr: 4e-3           # {RATE}",
+STARTED = " -weights snapshots/head_classifier_iter_5290.caffemodel"
+
+HEAD_CHANGES = {        # of systems that start from the classifier
+    "em_adapt": f"base_lr: 5e-4           # {RATE}",
+    "em_adapt_crops": f"base_lr: 5e-4           # {RATE}",
+    "mil_fcn": "base_lr: 1e-4           # chosen on images held out",
+    "mil_base": f"base_lr: 5e-4           # {RATE}",
 }
 
 
@@ -88,7 +93,7 @@ def solvers():
             " -weights data/vgg16_8s.caffemodel")
         made[f"head_{system}"] = Solver(
             "head", f"{title}. Frozen trunk, cached features: minutes on two cores.",
-            changes=HEAD_CHANGES.get(system, ""))
+            STARTED if system in HEAD_CHANGES else "", HEAD_CHANGES.get(system, ""))
         made[f"demo_{system}"] = Solver(
             "demo", f"The demonstration of {about.title}, on images that demo/draw_demo.py draws.")
 
@@ -105,24 +110,30 @@ snapshot: 5000          # twelve snapshots of 1.1 GB
         "paper", "CCNN, tags, by the paper's own schedule. Frozen trunk, cached features.", net="head_tags", changes="""
 base_lr: 3e-4           # chosen on images held out; the paper's 1e-6 is for a net that ImageNet has trained
 lr_policy: "step"       # times 0.1 after each third, as in section 6
-stepsize: 2928
-max_iter: 8784          # 6 epochs of 1,464 images, one per iteration: as many images as head_tags sees
+stepsize: 7054
+max_iter: 21164         # 2 epochs of 10,582 images, one per iteration: as many images as head_tags sees
 random_seed: 1          # of the first weights; the order of the images is seeded in the net
 display: 100
 average_loss: 100       # the log shows the mean of the last 100 images
-snapshot: 1464          # one epoch
+snapshot: 2116          # a fifth of an epoch
 """)
-    made["finetune_size"] = Solver(
-        "head", "CCNN, tags and sizes: the last block of VGG-16 and the classifier learn, on images of 224 pixels.\n"
-        "Training starts from a trained head: tools/init_weights.py joins VGG-16's convolutions and\n"
-        "models/head_size.ccnn into data/ccnn.caffemodel.",
-        " -weights data/ccnn.caffemodel", """
+    for system in CONV5:
+        made[f"conv5_{system}"] = Solver(
+            "head", f"{SYSTEMS[system].title}: the last block of VGG-16 and the classifier learn, from cached pool4.\n"
+            "Training starts from a trained head: tools/init_weights.py joins it with VGG-16's convolutions.",
+            " -weights data/ccnn.caffemodel", """
 type: "Adam"            # as for the head
-base_lr: 1e-5           # a two-hundredth of the head's, because ImageNet's filters are small: about 0.01
-max_iter: 366           # one epoch of 1,464 images: what two cores do in a quarter of an hour
+base_lr: 2e-5           # a hundredth of the head's, because ImageNet's filters are small: about 0.01
+max_iter: 5290          # two epochs of 10,582 images
 random_seed: 1          # the order of the images is seeded in the net
-snapshot: 122           # a third of the epoch
+snapshot: 529           # a fifth of an epoch
 """)
+    made["classifier"] = Solver(
+        "paper", "The tags of an image: where MIL-FCN, MIL-Base and EM-Adapt start (section 7.2).",
+        " -weights data/vgg16_8s.caffemodel")
+    made["head_classifier"] = Solver(
+        "head", "The tags of an image: where MIL-FCN, MIL-Base and EM-Adapt start (section 7.2). Frozen trunk, cached\n"
+        "features.")
     return made
 
 

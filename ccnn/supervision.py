@@ -61,8 +61,9 @@ def flags(name, values):
     return on
 
 
-TAGS = Blob("tags", "1 where a label is in the image; the background always is", ("L",), "tags",
-            make=lambda shown: np.where(np.arange(shown.labels) == BACKGROUND, 1, shown.present).astype(np.float32),
+TAGS = Blob("tags", "1 where a label is in the image; the background is in all but some crops", ("L",), "tags",
+            make=lambda shown: np.where(np.arange(shown.labels) == BACKGROUND, shown.background,
+                                        shown.present).astype(np.float32),
             read=partial(flags, "tags"), example=np.array([True, True]))
 
 SIZES = Blob("sizes", "1 where a label covers a large part of the image", ("L",), "tags",
@@ -72,6 +73,10 @@ SIZES = Blob("sizes", "1 where a label covers a large part of the image", ("L",)
 BOXES = Blob("boxes", "label, y0, x0, y1, x1 on the score grid, half-open; label -1: no box", ("B", 5), "boxes",
              make=lambda shown: np.array(shown.box_cells() or [(-1, 0, 0, 0, 0)], np.float32),
              read=lambda values: values[values[:, 0] != -1], example=[(1, 0, 0, 1, 1)])
+
+FILLED_BOXES = Blob("filled_boxes", "the label of the smallest box around every cell of the score grid, else 0",
+                    (1, "H", "W"), "boxes", make=lambda shown: shown.filled_boxes()[None],
+                    read=np.ravel, example=np.array([0, 1, 1, 0]))
 
 LABELS = Blob("labels", "the label at every cell of the score grid, 255 where it is unknown", (1, "H", "W"), "mask",
               make=lambda shown: shown.label_cells()[None],
@@ -118,8 +123,17 @@ class Supervision:
         return self.function(*values, **{name: grid[name] for name in self.grid}, **bounds)
 
 
+def crop_constraints(present, fg_lower=0.05, fg_beta=2.0, bg_lower=0.3, bg_upper=0.7):
+    """tag_constraints, also for a crop that shows no background: then the labels that it shows have bounds alone."""
+    c = tag_constraints(present, fg_lower, fg_beta, bg_lower, bg_upper)
+    if present[BACKGROUND] or not present.any():
+        return c
+    rows = c.A[:, BACKGROUND] == 0
+    return Constraints(c.A[rows], c.b[rows], c.beta[rows], present)
+
+
 SUPERVISION = {
-    "tags": Supervision([TAGS], tag_constraints),
+    "tags": Supervision([TAGS], crop_constraints),
     "size": Supervision([TAGS, SIZES], size_constraints),
     "boxes": Supervision([BOXES], box_constraints),
 }
@@ -131,7 +145,8 @@ KNOWN_PIXELS = Supervision([LABELS], mask_constraints)        # an addition to a
 
 def all_blobs():
     """{name: Blob} of every kind: what the data layers can deliver."""
-    return {blob.name: blob for kind in [*SUPERVISION.values(), KNOWN_PIXELS] for blob in kind.blobs}
+    kinds = [*SUPERVISION.values(), KNOWN_PIXELS]
+    return {blob.name: blob for blob in [*(blob for kind in kinds for blob in kind.blobs), FILLED_BOXES]}
 
 
 def with_known_pixels(c, known, mask_share):

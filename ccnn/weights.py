@@ -13,7 +13,7 @@ from ccnn.trunk import VGG16
 Arrays = dict[str, list[np.ndarray]]            # {layer: [weights, bias]}
 Shapes = dict[str, tuple[int, ...]]             # {layer: shape of its weights, O x C x h x w}
 
-CHANNELS = {"data": 3, "features": VGG16.channels}    # of the blobs that data layers make
+CHANNELS = {"data": 3, "features": VGG16.channels, **VGG16.inner}    # of the blobs that data layers make
 
 
 def read_caffemodel(path: PathLike) -> Arrays:
@@ -88,7 +88,7 @@ def convolutions(prototxt: PathLike) -> Shapes:
         elif layer.type == "Concat" and all(blob in channels for blob in layer.bottom):
             channels[layer.top[0]] = sum(channels[blob] for blob in layer.bottom)
         elif layer.bottom and layer.bottom[0] in channels:
-            channels[layer.top[0]] = channels[layer.bottom[0]]
+            channels.update(dict.fromkeys(layer.top[:1], channels[layer.bottom[0]]))
     return shapes
 
 

@@ -10,6 +10,7 @@ from loss_layer import LossLayer, finite
 import ccnn
 from ccnn.baselines import adaptive_bias, log_mean_exp, log_softmax
 from ccnn.constraints import mask_constraints
+from ccnn.labels import BACKGROUND
 from ccnn.settings import COUNT, POSITIVE, SHARE, Setting
 
 
@@ -35,7 +36,8 @@ class EMAdaptLossLayer(LossLayer):
     def image_loss(self, k, f, diff, bottom):
         labels = self.present(k, bottom)
         scores = finite(f)[labels]
-        y = labels[(scores + adaptive_bias(scores, **self.settings)[:, None]).argmax(axis=0)]
+        b = adaptive_bias(scores, **self.settings, background=labels[0] == BACKGROUND)
+        y = labels[(scores + b[:, None]).argmax(axis=0)]
         return ccnn.maximize(f, mask_constraints(y, len(f)), diff=diff).loss
 
 

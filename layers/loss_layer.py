@@ -17,7 +17,7 @@ class LossLayer(Reporting, caffe.Layer):
     """The mean over the images of a batch of a loss that one image defines.
 
     bottom[0]  scores  N x L x H x W
-    bottom[1]  tags    N x L, 1 where a label is in the image (the background, label 0, always is)
+    bottom[1]  tags    N x L, 1 where a label is in the image (the background, label 0, is in all but some crops)
     top[0]     loss    mean over the images
     param_str  JSON: the settings
 
@@ -126,10 +126,9 @@ class LossLayer(Reporting, caffe.Layer):
             self.fail(f"{error} ({self.where(k)})")
 
     def present(self, k, bottom):
-        """The labels of image k, background first."""
+        """The labels of image k, in ascending order. An image without any shows background."""
         tags = TAGS.read(bottom[1].data[k])
-        tags[BACKGROUND] = True
-        return np.flatnonzero(tags)
+        return np.flatnonzero(tags) if tags.any() else np.array([BACKGROUND])
 
 
 def finite(f):

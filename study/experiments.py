@@ -1,7 +1,7 @@
 """The experiments of the study: every row of its tables."""
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Union
 
-from ccnn.nets import SYSTEMS
+from ccnn.nets import CLASSIFIER, SYSTEMS
 from ccnn.paper import BOUNDS
 
 
@@ -10,9 +10,11 @@ class Experiment(NamedTuple):
     system: str
     note: str = ""                      # after the system's title
     loss: dict = {}                     # other settings of the loss layer
-    supervised: Optional[int] = None    # percent of the images that keep their masks
+    supervised: Union[int, str, None] = None    # images that keep their masks: their number, or "5 %"
     solver: Optional[str] = None        # solvers/head_<solver>.prototxt, if not the system's
-    cells_only: bool = False            # the classifier does not see the image's mean
+    changes: tuple = ()                 # of the solver, as "key=value"
+    cells_only: Optional[bool] = None   # the classifier does not see the image's mean; None: as the system has it
+    start: Optional[str] = None         # the experiment whose weights it starts with
     ilp: bool = False                   # scored with an image-level prior, too
     seeds: int = 3                      # runs
     crf_seeds: int = 3                  # runs that are scored with CRF, too, which takes longer than all the rest
@@ -20,10 +22,25 @@ class Experiment(NamedTuple):
 
     @property
     def title(self):
-        return ", ".join(filter(None, (SYSTEMS[self.system].title, self.note)))
+        return ", ".join(filter(None, (self.trained.title, self.note)))
+
+    @property
+    def trained(self):
+        """The system."""
+        return CLASSIFIER if self.system == "classifier" else SYSTEMS[self.system]
+
+    @property
+    def only_cells(self):
+        return self.trained.cells_only if self.cells_only is None else self.cells_only
 
 
-SHARES = (5, 10, 25, 50)        # percent of the images that keep their masks; 0 is the row tags, 100 the row full
+# Images that keep their masks; none is the row tags, all the row full.
+SHARES = ("1 %", "5 %", "10 %", "25 %", "50 %")
+COUNTS = (100, 366, 1464)
+
+STARTED = {"start": "classifier", "note": "classifier first"}
+
+RANDOM = "random start"
 
 PAPERS = {"small_upper": SYSTEMS["size"].settings["small_upper"]}       # heads have another bound of their own
 
@@ -33,29 +50,57 @@ def bounds_name(*bounds):
     return "size" if bounds == BOUNDS[0][:3] else "bounds_{:g}_{:g}_{:g}".format(*bounds)
 
 
+def semi_name(masks):
+    """Name of the experiment in which so many images keep their masks."""
+    return f"semi_{masks}".replace(" %", "_percent")
+
+
 EXPERIMENTS = {
-    "mil_fcn": Experiment("mil_fcn", crf_seeds=1, paper="MIL-FCN"),
-    "mil_base": Experiment("mil_base", ilp=True, crf_seeds=1, paper="MIL-Base"),
-    "em_adapt": Experiment("em_adapt", paper="EM-Adapt tags"),
-    "tags": Experiment("tags", paper="CCNN tags"),
+    "classifier": Experiment("classifier", crf_seeds=0),
+    # the baselines as their authors start them, and random, as CCNN can
+    "mil_fcn": Experiment("mil_fcn", **STARTED, crf_seeds=1, paper="MIL-FCN"),
+    "mil_fcn_random": Experiment("mil_fcn", RANDOM, changes=("base_lr=2e-2",), crf_seeds=0),
+    "mil_base": Experiment("mil_base", **STARTED, ilp=True, crf_seeds=1, paper="MIL-Base"),
+    "mil_base_random": Experiment("mil_base", RANDOM, changes=("base_lr=4e-3",), ilp=True, crf_seeds=0),
+    "em_adapt": Experiment("em_adapt", **STARTED, crf_seeds=1, paper="EM-Adapt tags"),
+    "em_adapt_random": Experiment("em_adapt", RANDOM, changes=("base_lr=1e-2",), crf_seeds=0),
+    "em_adapt_image": Experiment("em_adapt", "classifier first, with the image's mean", start="classifier",
+                                 cells_only=False, crf_seeds=1, paper="EM-Adapt tags"),
+    "em_adapt_image_random": Experiment("em_adapt", "random start, with the image's mean", cells_only=False,
+                                        changes=("base_lr=1e-2",), crf_seeds=0),
     "tags_cells": Experiment("tags", "cells only", cells_only=True, crf_seeds=1, paper="CCNN tags"),
+    "tags_cells_started": Experiment("tags", "cells only, classifier first", cells_only=True, start="classifier",
+                                     crf_seeds=0, paper="CCNN tags"),
+    "tags": Experiment("tags", paper="CCNN tags"),
+    "tags_started": Experiment("tags", **STARTED, crf_seeds=0, paper="CCNN tags"),
+    # section 6: one image per step with momentum 0.99 against twenty with 0.9, the same images
     "tags_paper": Experiment("tags", "the paper's schedule", solver="tags_paper", crf_seeds=1, paper="CCNN tags"),
-    "crops": Experiment("crops", paper="CCNN crops"),
+    "tags_batch": Experiment("tags", "20 images per step, momentum 0.9", solver="tags_paper", crf_seeds=0,
+                             changes=("iter_size=20", "momentum=0.9", "max_iter=1058", "stepsize=353", "base_lr=1e-2")),
+    # section 7.3
+    "em_adapt_crops": Experiment("em_adapt_crops", **STARTED, crf_seeds=1, paper="EM-Adapt crops"),
+    "crops": Experiment("crops", crf_seeds=1, paper="CCNN crops"),
     "size": Experiment("size", loss=PAPERS, paper="CCNN size"),
+    "size_hard": Experiment("size", "hardness 1000", loss={**PAPERS, "hardness": 1000}, seeds=1, crf_seeds=0),
     "size_10": Experiment("size", "small up to 0.1", paper="CCNN size"),
-    "boxes": Experiment("boxes", paper="CCNN boxes (CRF unsaid)"),
-    "full": Experiment("full"),
-    **{f"semi_{share}": Experiment("semi", f"{share} %", supervised=share, crf_seeds=0) for share in SHARES},
+    # section 7.4
+    "filled_boxes": Experiment("filled_boxes", crf_seeds=1, paper="Boxes, filled (unsaid)"),
+    "boxes": Experiment("boxes", crf_seeds=1, paper="CCNN boxes (CRF unsaid)"),
+    "full": Experiment("full", crf_seeds=1),
+    # supplement, IV and III
+    **{semi_name(masks): Experiment("semi", f"{masks} masks", supervised=masks, crf_seeds=0)
+       for masks in (*SHARES, *COUNTS)},
     **{bounds_name(*bounds): Experiment(
         "size", "other bounds", seeds=1, crf_seeds=0,
         loss={**PAPERS, **dict(zip(("fg_lower", "bg_lower", "bg_upper"), bounds))}) for *bounds, _ in BOUNDS[1:]},
 }
 
 # The rows of the table of systems, in its order.
-COMPARED = ("mil_fcn", "mil_base", "em_adapt", "tags_cells", "tags_paper", "tags", "crops", "size", "size_10", "boxes",
-            "full")
+COMPARED = tuple(name for name in EXPERIMENTS if not name.startswith(("semi", "bounds")))
 
 # Which of two experiments should score more.
-ORDERINGS = (("em_adapt", "mil_fcn"), ("em_adapt", "mil_base"), ("tags_cells", "em_adapt"), ("tags", "em_adapt"),
-             ("tags", "tags_cells"), ("tags", "tags_paper"), ("crops", "tags"), ("size", "tags"), ("size_10", "size"),
-             ("boxes", "size"), ("boxes", "size_10"), ("full", "boxes"))
+ORDERINGS = (("em_adapt", "mil_fcn"), ("em_adapt", "mil_base"), ("tags_cells", "em_adapt"), ("tags", "em_adapt_image"),
+             ("tags_cells", "em_adapt_random"), ("tags_cells", "mil_fcn_random"), ("tags_cells", "tags_cells_started"),
+             ("tags", "tags_cells"), ("tags_paper", "tags_batch"), ("crops", "tags"), ("crops", "em_adapt_crops"),
+             ("size", "tags"), ("size_10", "size"), ("boxes", "size"), ("boxes", "size_10"), ("boxes", "filled_boxes"),
+             ("full", "boxes"))

@@ -1,11 +1,11 @@
 """The tables and the figure of the study, made from what its runs scored."""
 import numpy as np
-from experiments import COMPARED, EXPERIMENTS, ORDERINGS, SHARES, bounds_name
+from experiments import COMPARED, COUNTS, EXPERIMENTS, ORDERINGS, SHARES, bounds_name, semi_name
 from runs import miou
 
 from ccnn.files import whole_file
 from ccnn.labels import SHORT, VOC_CLASSES
-from ccnn.paper import BOUNDS, paper_rows
+from ccnn.paper import BOUNDS, IMAGES, paper_rows
 from ccnn.tables import markdown_table
 
 
@@ -73,9 +73,10 @@ def bounds_table(results):
 
 
 def masks_table(results):
-    """mIoU against the share of images with masks (supplement, IV)."""
-    lines = [[f"{share} %", str(len(ours)), said(ours)] for share, ours in by_share(results)]
-    return markdown_table(["images with masks", "runs", "mIoU"], lines)
+    """mIoU against the number of images with masks (supplement, IV)."""
+    lines = [[str(count), f"{100 * count / IMAGES['train_aug']:.3g} %", str(len(ours)), said(ours)]
+             for count, ours in by_masks(results)]
+    return markdown_table(["images with masks", "share", "runs", "mIoU"], lines)
 
 
 def classes_table(results):
@@ -90,17 +91,17 @@ def classes_table(results):
 
 
 def draw(results, path):
-    """The figure: mIoU against the share of images with masks, the supplement's curve (IV)."""
+    """The figure: mIoU against the number of images with masks, the supplement's curve (IV)."""
     import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
     figure, axis = plt.subplots(figsize=(5.5, 3.4), layout="constrained")
-    points = by_share(results)
-    shares = [share for share, _ in points]
-    axis.plot(shares, [np.mean(ours) for _, ours in points], color="#1f5fa8", linewidth=1.5)
-    for share, ours in points:
-        axis.plot([share] * len(ours), ours, "o", color="#1f5fa8", markersize=4)
-    axis.set(xlabel="images with masks, %", ylabel="mIoU", xticks=shares)
+    points = by_masks(results)
+    axis.plot([count for count, _ in points], [np.mean(ours) for _, ours in points], color="#1f5fa8", linewidth=1.5)
+    for count, ours in points:
+        axis.plot([count] * len(ours), ours, "o", color="#1f5fa8", markersize=4)
+    axis.set(xlabel="images with masks", ylabel="mIoU")
+    axis.set_xscale("symlog", linthresh=100)        # from none on
     axis.spines[["top", "right"]].set_visible(False)
     axis.grid(axis="y", alpha=0.3)
     with whole_file(path) as part:
@@ -115,11 +116,13 @@ def mious(results, name, kind=""):
     return [miou(result["iou"][kind]) for result in results if result["row"] == name and kind in result["iou"]]
 
 
-def by_share(results):
-    """(percent of the images with masks, mIoU of every run), of those that are done."""
-    names = {0: "tags", **{share: f"semi_{share}" for share in SHARES}, 100: "full"}
-    found = {share: mious(results, name) for share, name in names.items()}
-    return [(share, ours) for share, ours in found.items() if ours]
+def by_masks(results):
+    """(number of images with masks, mIoU of every run), of those that are done, in ascending order."""
+    images = IMAGES["train_aug"]
+    names = {0: "tags", **{round(images * int(share[:-2]) / 100): semi_name(share) for share in SHARES},
+             **{count: semi_name(count) for count in COUNTS}, images: "full"}
+    found = {count: mious(results, name) for count, name in sorted(names.items())}
+    return [(count, ours) for count, ours in found.items() if ours]
 
 
 def paper_miou(name, crf=False):

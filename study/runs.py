@@ -19,11 +19,11 @@ from ccnn.errors import UserError
 from ccnn.files import whole_file
 from ccnn.grid import Scores, label_map, sample
 from ccnn.images import fit, read_image, read_mask
-from ccnn.labels import VOC_CLASSES
+from ccnn.labels import LABELS
 from ccnn.lists import read_split
 from ccnn.net import load_caffe, load_net
 from ccnn.paths import ROOT
-from ccnn.scores import confusion, scored
+from ccnn.scores import confusion, scored, truth_paths
 from ccnn.trunk import VGG16
 from ccnn.workers import end_with_parent
 
@@ -51,6 +51,10 @@ class Run(NamedTuple):
     def experiment(self):
         return EXPERIMENTS[self.name]
 
+    def other(self, name):
+        """The run of another experiment with the same seed and settings."""
+        return self._replace(name=name)
+
     @property
     def folder(self):
         return (self.settings.folder / self.name / str(self.seed)).resolve()
@@ -69,6 +73,7 @@ def execute(run):
     model = train(run)
     result.setdefault("seconds", round(time.monotonic() - began))
     result["iou"].update(score(run, model, kinds))
+    result.setdefault("sd", {}).update({kind: bootstrap(run, kind) for kind in kinds})
     presets = run.settings.crf
     result.setdefault("crf", {}).update({kind: presets[kind]._asdict() for kind in kinds if kind in presets})
     with whole_file(run.result) as part:
@@ -104,8 +109,11 @@ def sources(run):
     experiment, settings = run.experiment, run.settings
     data = {**nets.CACHED, "root": str(settings.root), "features": str(settings.features), "split": settings.train,
             "seed": run.seed, "supervised": str(run.folder / "masks.txt")}
-    net = nets.data_layer(experiment.system, data) + nets.trained_head(
-        experiment.system, cells_only=experiment.cells_only, **experiment.loss)
+    if experiment.system == "classifier":
+        net = nets.data_layer("tags", data) + nets.tag_classifier("fc8_cell", "features")
+    else:
+        net = nets.data_layer(experiment.system, data) + nets.trained_head(
+            experiment.system, cells_only=experiment.only_cells, **experiment.loss)
     solver = ROOT / f"solvers/head_{experiment.solver or experiment.system}.prototxt"
     return {"net.prototxt": net, "solver.prototxt": solver.read_text()}
 
@@ -115,14 +123,18 @@ def train(run):
     experiment, folder = run.experiment, run.folder
     if experiment.supervised:
         names = read_split(run.settings.root, run.settings.train)
-        kept = random.Random(run.seed).sample(names, round(len(names) * experiment.supervised / 100))
+        share, is_share, _ = str(experiment.supervised).partition(" %")
+        count = round(len(names) * int(share) / 100) if is_share else int(share)
+        kept = random.Random(run.seed).sample(names, count)
         (folder / "masks.txt").write_text("\n".join(kept) + "\n")
     for file, text in sources(run).items():
         (folder / file).write_text(text)
     changes = [f"net={folder / 'net.prototxt'}", f"snapshot_prefix={folder / 'head'}", f"random_seed={run.seed}",
-               *run.settings.changes]
+               *experiment.changes, *run.settings.changes]
     command = [sys.executable, ROOT / "tools/train.py", folder / "solver.prototxt",
                *(word for change in changes for word in ("--set", change))]
+    if experiment.start:
+        command += ["--weights", train(run.other(experiment.start))]
     with open(folder / "train.log", "a") as log:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, text=True,
                               preexec_fn=partial(end_with_parent, os.getpid()))
@@ -132,24 +144,34 @@ def train(run):
 
 
 def score(run, model, kinds):
-    """{kind: IoU of every class} on the list `val`."""
+    """{kind: IoU of every class} on the list `val`. What every image adds is kept in a file for each kind."""
     settings = run.settings
     load_caffe()
     deploy, side = run.folder / "deploy.prototxt", VGG16.cells(224)
-    deploy.write_text(nets.input_layer("features", 1, VGG16.channels, side, side) + nets.head())
+    head = nets.score("fc8_cell", "features", LABELS) if run.experiment.system == "classifier" else nets.head()
+    deploy.write_text(nets.input_layer("features", 1, VGG16.channels, side, side) + head)
     net = load_net(deploy, model)
     size = json.loads((settings.features / "index.json").read_text())["size"]
-    totals = dict.fromkeys(kinds, 0)
-    for name in read_split(settings.root, settings.val):
+    names = read_split(settings.root, settings.val)
+    found = {kind: np.zeros((len(names), LABELS, LABELS), np.int32) for kind in kinds}
+    for number, (name, mask) in enumerate(zip(names, truth_paths(settings.root, names))):
         f = forward(net, settings.features / f"{name}.npy")
-        truth = read_mask(settings.root / f"SegmentationClass/{name}.png")
+        truth = read_mask(mask)
         rgb = read_image(settings.root / f"JPEGImages/{name}.jpg")
         scores = Scores(f, fit(*truth.shape, size), VGG16.stride, VGG16.offset)
         for kind in kinds:
-            found = label(kind, rgb, f, scores.cells(*truth.shape), settings.crf)
-            totals[kind] += confusion(truth, found, len(VOC_CLASSES))
-    return {kind: [v if v is None else round(v, 2) for v in scored(str(run.folder), settings.val, False, C).iou]
-            for kind, C in totals.items()}
+            labels = label(kind, rgb, f, scores.cells(*truth.shape), settings.crf)
+            found[kind][number] = confusion(truth, labels, LABELS)
+    for kind, C in found.items():
+        with whole_file(confusions_file(run, kind)) as part, open(part, "wb") as file:
+            np.savez_compressed(file, C)
+    return {kind: [v if v is None else round(v, 2)
+                   for v in scored(str(run.folder), settings.val, False, C.sum(axis=0)).iou]
+            for kind, C in found.items()}
+
+
+def confusions_file(run, kind):
+    return run.folder / f"confusions{'_' * bool(kind)}{kind}.npz"
 
 
 def forward(net, file):
@@ -191,6 +213,24 @@ def collect(folder):
     """What the finished runs of a folder scored, in the order of EXPERIMENTS."""
     found = [read_result(path) for path in folder.glob("*/*/score.json")]
     return sorted(found, key=lambda result: (list(EXPERIMENTS).index(result["row"]), result["seed"]))
+
+
+DRAWS = 1000
+
+
+def bootstrap(run, kind):
+    """Standard deviation of mIoU over sets of images, drawn with replacement from those that were scored."""
+    return round(float(np.std(resampled(run, kind), ddof=1)), 2)
+
+
+def resampled(run, kind):
+    """mIoU of DRAWS sets of as many images as were scored. The sets are the same for every run: gaps are paired."""
+    C = np.load(confusions_file(run, kind))["arr_0"]
+    counts = np.random.default_rng(0).multinomial(len(C), np.full(len(C), 1 / len(C)), DRAWS)
+    drawn = (counts @ C.reshape(len(C), -1).astype(float)).reshape(DRAWS, *C.shape[1:])
+    right = np.diagonal(drawn, axis1=1, axis2=2)
+    with np.errstate(invalid="ignore"):             # a class that a set does not show
+        return 100 * np.nanmean(right / (drawn.sum(axis=1) + drawn.sum(axis=2) - right), axis=1)
 
 
 def miou(iou):

