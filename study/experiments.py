@@ -15,6 +15,7 @@ class Experiment(NamedTuple):
     changes: tuple = ()                 # of the solver, as "key=value"
     cells_only: Optional[bool] = None   # the classifier does not see the image's mean; None: as the system has it
     start: Optional[str] = None         # the experiment whose weights it starts with
+    conv5: bool = False                 # VGG's last block learns, too, from cached pool4
     ilp: bool = False                   # scored with an image-level prior, too
     seeds: int = 3                      # runs
     crf_seeds: int = 3                  # runs that are scored with CRF, too, which takes longer than all the rest
@@ -40,7 +41,7 @@ COUNTS = (100, 366, 1464)
 
 STARTED = {"start": "classifier", "note": "classifier first"}
 
-RANDOM = "random start"
+RANDOM, CONV5 = "random start", "conv5 learns"
 
 PAPERS = {"small_upper": SYSTEMS["size"].settings["small_upper"]}       # heads have another bound of their own
 
@@ -87,6 +88,13 @@ EXPERIMENTS = {
     "filled_boxes": Experiment("filled_boxes", crf_seeds=1, paper="Boxes, filled (unsaid)"),
     "boxes": Experiment("boxes", crf_seeds=1, paper="CCNN boxes (CRF unsaid)"),
     "full": Experiment("full", crf_seeds=1),
+    # the last block of VGG-16 learns, too
+    "conv5_tags": Experiment("tags", CONV5, start="tags", conv5=True, seeds=1, crf_seeds=1, paper="CCNN tags"),
+    "conv5_size": Experiment("size", f"small up to 0.1, {CONV5}", start="size_10", conv5=True, seeds=1, crf_seeds=1,
+                             paper="CCNN size"),
+    "conv5_boxes": Experiment("boxes", CONV5, start="boxes", conv5=True, seeds=1, crf_seeds=1,
+                              paper="CCNN boxes (CRF unsaid)"),
+    "conv5_full": Experiment("full", CONV5, start="full", conv5=True, seeds=1, crf_seeds=1),
     # supplement, IV and III
     **{semi_name(masks): Experiment("semi", f"{masks} masks", supervised=masks, crf_seeds=0)
        for masks in (*SHARES, *COUNTS)},

@@ -25,6 +25,8 @@ from ccnn.net import load_caffe, load_net
 from ccnn.paths import ROOT
 from ccnn.scores import confusion, scored, truth_paths
 from ccnn.trunk import VGG16
+from ccnn.vgg16 import trunk_weights
+from ccnn.weights import convolutions, fill, read_caffemodel, write_caffemodel
 from ccnn.workers import end_with_parent
 
 
@@ -33,6 +35,7 @@ class Settings(NamedTuple):
     folder: Path                # of nets, snapshots, logs and scores
     root: Path                  # of VOC
     features: Path
+    pool4: Path
     train: str                  # lists of images: names of VOC's, or paths
     val: str
     changes: list               # of the solver, as "key=value"
@@ -52,12 +55,17 @@ class Run(NamedTuple):
         return EXPERIMENTS[self.name]
 
     def other(self, name):
-        """The run of another experiment with the same seed and settings."""
-        return self._replace(name=name)
+        """The run of another experiment with the same seed, whose solver is as the repository has it."""
+        return self._replace(name=name, settings=self.settings._replace(changes=[]))
 
     @property
     def folder(self):
         return (self.settings.folder / self.name / str(self.seed)).resolve()
+
+    @property
+    def inputs(self):
+        """The folder of what is cached of the images."""
+        return self.settings.pool4 if self.experiment.conv5 else self.settings.features
 
     @property
     def result(self):
@@ -107,14 +115,17 @@ def missing(run):
 def sources(run):
     """What a run is made of: {name of a file in its folder: text}."""
     experiment, settings = run.experiment, run.settings
-    data = {**nets.CACHED, "root": str(settings.root), "features": str(settings.features), "split": settings.train,
+    data = {**nets.CACHED, "root": str(settings.root), "features": str(run.inputs), "split": settings.train,
             "seed": run.seed, "supervised": str(run.folder / "masks.txt")}
-    if experiment.system == "classifier":
+    if experiment.conv5:
+        net = nets.conv5_net(experiment.system, data, cells_only=experiment.only_cells, **experiment.loss)
+    elif experiment.system == "classifier":
         net = nets.data_layer("tags", data) + nets.tag_classifier("fc8_cell", "features")
     else:
         net = nets.data_layer(experiment.system, data) + nets.trained_head(
             experiment.system, cells_only=experiment.only_cells, **experiment.loss)
-    solver = ROOT / f"solvers/head_{experiment.solver or experiment.system}.prototxt"
+    part = "conv5" if experiment.conv5 else "head"
+    solver = ROOT / f"solvers/{part}_{experiment.solver or experiment.system}.prototxt"
     return {"net.prototxt": net, "solver.prototxt": solver.read_text()}
 
 
@@ -134,7 +145,7 @@ def train(run):
     command = [sys.executable, ROOT / "tools/train.py", folder / "solver.prototxt",
                *(word for change in changes for word in ("--set", change))]
     if experiment.start:
-        command += ["--weights", train(run.other(experiment.start))]
+        command += ["--weights", start_weights(run)]
     with open(folder / "train.log", "a") as log:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, text=True,
                               preexec_fn=partial(end_with_parent, os.getpid()))
@@ -143,19 +154,29 @@ def train(run):
     return done.stdout.strip()
 
 
+def start_weights(run):
+    """The model of the experiment that this one starts with; with VGG's last block, if that learns."""
+    model = Path(train(run.other(run.experiment.start)))
+    if not run.experiment.conv5:
+        return model
+    joined, _ = fill(convolutions(run.folder / "net.prototxt"),
+                     {path: read_caffemodel(path) for path in (model, trunk_weights())})
+    write_caffemodel(run.folder / "start.caffemodel", joined)
+    return run.folder / "start.caffemodel"
+
+
 def score(run, model, kinds):
     """{kind: IoU of every class} on the list `val`. What every image adds is kept in a file for each kind."""
     settings = run.settings
     load_caffe()
-    deploy, side = run.folder / "deploy.prototxt", VGG16.cells(224)
-    head = nets.score("fc8_cell", "features", LABELS) if run.experiment.system == "classifier" else nets.head()
-    deploy.write_text(nets.input_layer("features", 1, VGG16.channels, side, side) + head)
+    deploy = run.folder / "deploy.prototxt"
+    deploy.write_text(deploy_net(run.experiment))
     net = load_net(deploy, model)
-    size = json.loads((settings.features / "index.json").read_text())["size"]
+    size = json.loads((run.inputs / "index.json").read_text())["size"]
     names = read_split(settings.root, settings.val)
     found = {kind: np.zeros((len(names), LABELS, LABELS), np.int32) for kind in kinds}
     for number, (name, mask) in enumerate(zip(names, truth_paths(settings.root, names))):
-        f = forward(net, settings.features / f"{name}.npy")
+        f = forward(net, run.inputs / f"{name}.npy")
         truth = read_mask(mask)
         rgb = read_image(settings.root / f"JPEGImages/{name}.jpg")
         scores = Scores(f, fit(*truth.shape, size), VGG16.stride, VGG16.offset)
@@ -170,21 +191,32 @@ def score(run, model, kinds):
             for kind, C in found.items()}
 
 
+def deploy_net(experiment):
+    """From what is cached to the scores."""
+    side = VGG16.cells(VGG16.size)
+    if experiment.conv5:
+        return (nets.input_layer("pool4", 1, VGG16.inner["pool4"], side, side)
+                + nets.vgg16_block(5, "pool4", dilation=2) + nets.features() + nets.head())
+    head = nets.score("fc8_cell", "features", LABELS) if experiment.system == "classifier" else nets.head()
+    return nets.input_layer("features", 1, VGG16.channels, side, side) + head
+
+
 def confusions_file(run, kind):
     return run.folder / f"confusions{'_' * bool(kind)}{kind}.npz"
 
 
 def forward(net, file):
-    """The scores of an image, L x h x w, from the file of its features."""
+    """The scores of an image, L x h x w, from the file of what is cached of it."""
     try:
-        features = np.load(file)
+        cached = np.load(file)
     except (ValueError, EOFError) as e:
         raise UserError(f"{file}: is damaged: {e}; run tools/cache_features.py again") from None
-    if features.shape[0] != VGG16.channels:
-        raise UserError(f"{file}: has {features.shape[0]} channels, need {VGG16.channels}; remove {file.parent} and "
+    blob = net.blobs[net.inputs[0]]
+    if cached.shape[0] != blob.shape[1]:
+        raise UserError(f"{file}: has {cached.shape[0]} channels, need {blob.shape[1]}; remove {file.parent} and "
                         "run tools/cache_features.py again")
-    net.blobs["features"].reshape(1, *features.shape)
-    net.blobs["features"].data[0] = features
+    blob.reshape(1, *cached.shape)
+    blob.data[0] = cached
     net.forward()
     return net.blobs["fc8"].data[0].copy()
 

@@ -2,6 +2,7 @@
 """Repeat the paper's comparison with a frozen trunk: train, score and tabulate every system (docs/reproduction.md).
 
     tools/cache_features.py --split train_aug --split val       # VGG-16's features, once
+    tools/cache_features.py --split train_aug --split val --blob pool4      # for the rows in which conv5 learns
     study/study.py --crf heads                                  # every row, three seeds
     study/study.py --seeds 1 --crf authors                      # the authors' CRF as well, on the first of them
     study/study.py tags size --seeds 5                          # some rows, more seeds
@@ -59,6 +60,8 @@ def parse_args(argv):
         help=f"also score what a CRF makes of it: {', '.join(PRESETS)}, or a file of tools/tune_crf.py; repeatable")
     add("--root", type=Path, default=Path("data/VOCdevkit/VOC2012"), metavar="DIR", help="(default: %(default)s)")
     add("--features", type=Path, default=Path("data/features"), metavar="DIR", help="(default: %(default)s)")
+    add("--pool4", type=Path, default=Path("data/pool4"), metavar="DIR",
+        help="for the rows conv5_* (default: %(default)s)")
     add("--folder", type=Path, metavar="DIR",
         help=f"for nets, snapshots, logs and scores (default: {HELD_OUT.parent}, or {HELD_OUT})")
     add("--jobs", type=command.count, default=os.cpu_count(), metavar="N", help="runs at a time (default: all cores)")
@@ -78,7 +81,7 @@ def parse_args(argv):
 def make_runs(args):
     """Train and score what is not done of the wanted rows and seeds."""
     train, val = hold_out(args.root) if args.held_out else ("train_aug", "val")
-    settings = runs.Settings(args.folder, args.root, args.features, train, val, args.set, args.crf)
+    settings = runs.Settings(args.folder, args.root, args.features, args.pool4, train, val, args.set, args.crf)
     wanted = [runs.Run(name, seed, settings) for seed in range(1, 1 + (args.seeds or 3)) for name in args.rows
               if seed <= (args.seeds or EXPERIMENTS[name].seeds)]
     first = {(start, run.seed): run.other(start) for run in wanted if (start := run.experiment.start)}
