@@ -63,7 +63,8 @@ def split_off(model: Any) -> tuple[list[Layer], Any]:
         if node.op_type == "Relu" and isinstance(last, Convolution):
             layers[-1] = last._replace(relu=True)
         else:
-            layer: Optional[Layer] = pooling(node) if node.op_type == "MaxPool" else convolution(node, constants, channels)
+            layer: Optional[Layer] = (pooling(node) if node.op_type == "MaxPool" else
+                                      convolution(node, constants, channels))
             if layer is None:
                 break
             if isinstance(layer, Convolution):
