@@ -46,7 +46,10 @@ def main(argv=None):
     folder = open_folder(args.photos)
     held = lock(folder / WORK / "studio.lock", "process {holder} has this folder open in a studio; use its page, or "
                 "stop it (kill {holder})")
-    asyncio.run(serve(folder, find_port(args.port), args.steps, args.no_browser))
+    try:
+        asyncio.run(serve(folder, find_port(args.port), args.steps, args.no_browser))
+    except KeyboardInterrupt:                       # the way to end it, after which every child has ended
+        command.say(f"closed; tags and model are in {folder}")
     held.close()
 
 

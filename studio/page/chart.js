@@ -1,4 +1,4 @@
-/* The loss curve: one line over iterations, as SVG. */
+/* The loss over the steps of a training, as SVG: a line per round. */
 import {texts} from "./texts.js"
 
 const WIDTH = 300, HEIGHT = 132, LEFT = 34, BASE = 108, TOP = 8
@@ -16,8 +16,8 @@ export function nice(value) {
     return [1, 1.2, 1.6, 2, 2.4, 3, 4, 5, 6, 8, 10].find(k => k * power >= value * (1 - 1e-9)) * power
 }
 
-/* points: [[iteration, loss]]; iterations: where the training ends, or 0. */
-export function lossChart(points, iterations) {
+/* points: [[step, loss]]; rounds: the step at which each begins; iterations: where the training ends, or 0. */
+export function lossChart(points, rounds, iterations) {
     const xMost = Math.max(iterations, points.at(-1)[0], 1), yMost = nice(Math.max(...points.map(([, y]) => y)))
     const fx = x => LEFT + (WIDTH - LEFT - 8) * x / xMost
     const fy = y => BASE - (BASE - TOP) * Math.min(y, yMost) / yMost
@@ -29,7 +29,12 @@ export function lossChart(points, iterations) {
     }
     chart.append(svg("text", {x: LEFT, y: HEIGHT - 6, class: "tick"}, texts.lossAxis),
                  svg("text", {x: WIDTH - 8, y: HEIGHT - 6, "text-anchor": "end", class: "tick"}, xMost),
-                 svg("polyline", {points: points.map(([x, y]) => `${fx(x).toFixed(1)},${fy(y).toFixed(1)}`).join(" ")}))
+                 ...rounds.slice(1).flatMap(begin => [
+                     svg("line", {x1: fx(begin), x2: fx(begin), y1: TOP, y2: BASE, class: "round"}),
+                     svg("text", {x: fx(begin) + 4, y: TOP + 8, class: "tick"}, texts.secondRound)]),
+                 ...rounds.map((begin, k) => svg("polyline", {points: points
+                     .filter(([x]) => x >= begin && x < (rounds[k + 1] ?? Infinity))
+                     .map(([x, y]) => `${fx(x).toFixed(1)},${fy(y).toFixed(1)}`).join(" ")})))
     const [x, y] = points.at(-1)
     chart.append(svg("circle", {cx: fx(x), cy: fy(y), r: 3}))
     return chart

@@ -45,7 +45,7 @@ export class LearnPanel {
         say(byId("train-problem"), training.problem ?? "")
         byId("auto").setAttribute("aria-checked", status.auto)
         say(byId("model"), model ? texts.model(model) : "")
-        byId("lines").textContent = training.lines.join("\n")
+        say(byId("lines"), training.lines.join("\n"))
         byId("lines").parentElement.hidden = !training.lines.length
         this.showSteps()
         this.drawLoss()
@@ -68,9 +68,9 @@ export class LearnPanel {
     }
 
     drawLoss() {
-        const {points} = this.store.loss
+        const {points, rounds} = this.store.loss
         const {training} = this.store.status
         byId("loss").replaceChildren(
-            ...points.length > 1 ? [lossChart(points, training.iterations)] : [])
+            ...points.length > 1 ? [lossChart(points, rounds, training.iterations)] : [])
     }
 }

@@ -56,6 +56,9 @@ export class OutPanel {
     }
 
     showCommands() {
+        const shown = JSON.stringify(this.store.commands)
+        if (this.shown === shown) return
+        this.shown = shown
         byId("commands").replaceChildren(...this.store.commands.map(({what, line}) => {
             const code = element("code", {}, line)
             const button = element("button", {"aria-label": texts.copyLabel(what)}, texts.copy)

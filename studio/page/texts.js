@@ -104,6 +104,7 @@ export const texts = {
         + `${counted(iterations, "step")}.`,
     lines: "What the training said",
     lossAxis: "loss over steps",
+    secondRound: "2nd round",
     lossSpoken: (first, last, steps) =>
         `Loss: ${first.toPrecision(2)} at first, ${last.toPrecision(2)} after ${steps} steps`,
 
