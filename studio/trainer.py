@@ -128,14 +128,17 @@ class Trainer(Child):
         """The loss over the steps of both rounds.
 
         run     its name: another run, another curve
+        steps   of both rounds together
         rounds  the step at which each round begins
         points  [[step, loss]]
         """
         rounds, begin = list(self.rounds.values()), 0
-        curve: dict = {"run": rounds[0].name if rounds else None, "rounds": [], "points": []}
+        curve: dict = {"run": rounds[0].name if rounds else None, "steps": self.progress()[1], "rounds": [],
+                       "points": []}
         for one in rounds:
             curve["rounds"].append(begin)
-            curve["points"] += [[begin + step, round(loss, 5)] for step, loss in list(one.curves.loss.items())]
+            curve["points"] += [[begin + step, round(loss, 5)] for step, loss in list(one.curves.loss.items())
+                                if step < one.steps or one is rounds[-1]]       # the next round begins with that step
             begin += one.steps
         return curve
 

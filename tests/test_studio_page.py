@@ -520,6 +520,42 @@ def test_changes_wait_while_the_server_is_away(studio, open_page):
     wait_until(page, lambda: tags_file(studio.folder) == {"00.jpg": "cat", "01.jpg": "dog", "02.jpg": ""})
 
 
+def test_news_that_come_late_do_not_undo_newer_ones(studio, open_page):
+    """The page asks for everything; before the last answer is there, an event tells of something newer."""
+    page, other = open_page(studio), open_page(studio)
+    forget_tags(page)                                                   # so that it does not train
+    expect(page.locator("#auto")).to_have_attribute("aria-checked", "false")
+    held = []
+    page.route("**/api/loss", lambda route: held.append(route))
+    studio.ask("POST", "/api/classes", {"add": "bird"})                 # of which the page asks for everything
+    wait_until(page, lambda: held)
+    studio.ask("PUT", "/api/auto", {"auto": True})
+    expect(other.locator("#auto")).to_have_attribute("aria-checked", "true")        # both pages were told
+    page.unroute("**/api/loss")
+    held[0].continue_()
+    expect(key(page, "bird")).to_be_visible()
+    expect(page.locator("#auto")).to_have_attribute("aria-checked", "true")
+    page.locator("#auto").click()
+    expect(page.locator("#auto")).to_have_attribute("aria-checked", "false")
+    studio.ask("POST", "/api/classes", {"remove": "bird"})
+    expect(key(page, "bird")).to_have_count(0)
+
+
+def test_keys_and_lists_stay_under_the_pointer(studio, open_page):
+    """Only what differs is made anew: a click has two ends, and news may come between them."""
+    page = open_page(studio)
+    forget_tags(page)
+    expect(page.locator("#tally")).to_have_text("0 of 12 photographs tagged")
+    kept = [page.locator(where).first.element_handle() for where in (
+        "#classbar .key", "#filter option", "#commands button", "#train")]
+    before = page.locator("#train").bounding_box()
+    page.keyboard.press("1")
+    expect(page.locator("#tally")).to_have_text("1 of 12 photographs tagged")
+    assert all(element.evaluate("element => element.isConnected") for element in kept)
+    assert page.locator("#train").bounding_box() == before
+    forget_tags(page)
+
+
 def test_hostile_names_are_text(root, place, open_page, tmp_path):
     folder = draw_photographs(tmp_path / HOSTILE, 1, 3)
     (folder / "00.jpg").rename(folder / f"{HOSTILE}.jpg")

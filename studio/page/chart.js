@@ -16,9 +16,9 @@ export function nice(value) {
     return [1, 1.2, 1.6, 2, 2.4, 3, 4, 5, 6, 8, 10].find(k => k * power >= value * (1 - 1e-9)) * power
 }
 
-/* points: [[step, loss]]; rounds: the step at which each begins; iterations: where the training ends, or 0. */
-export function lossChart(points, rounds, iterations) {
-    const xMost = Math.max(iterations, points.at(-1)[0], 1), yMost = nice(Math.max(...points.map(([, y]) => y)))
+/* points: [[step, loss]]; rounds: the step at which each begins; steps: of all rounds together. */
+export function lossChart({points, rounds, steps}) {
+    const xMost = Math.max(steps, points.at(-1)[0], 1), yMost = nice(Math.max(...points.map(([, y]) => y)))
     const fx = x => LEFT + (WIDTH - LEFT - 8) * x / xMost
     const fy = y => BASE - (BASE - TOP) * Math.min(y, yMost) / yMost
     const label = texts.lossSpoken(points[0][1], points.at(-1)[1], points.at(-1)[0])

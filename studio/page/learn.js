@@ -68,9 +68,7 @@ export class LearnPanel {
     }
 
     drawLoss() {
-        const {points, rounds} = this.store.loss
-        const {training} = this.store.status
-        byId("loss").replaceChildren(
-            ...points.length > 1 ? [lossChart(points, rounds, training.iterations)] : [])
+        const {loss} = this.store
+        byId("loss").replaceChildren(...loss.points.length > 1 ? [lossChart(loss)] : [])
     }
 }

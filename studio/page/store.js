@@ -18,7 +18,7 @@ export class Store extends EventTarget {
     commands = []
     photographs = new Map()         // number: photograph, as shown
     answers = new Map()             // number: {version, areas, doubt}
-    loss = {run: null, rounds: [], points: []}
+    loss = {run: null, steps: 0, rounds: [], points: []}
     batch = null
     refreshing = null               // a promise, while everything is asked for anew
     again = false                   // and it is to be asked once more
@@ -85,8 +85,8 @@ export class Store extends EventTarget {
             this.take(photographs)
         })
         on("classes", news => this.takeClasses(news))
-        on("loss", ({run, rounds, from, points}) => {
-            this.loss = {run, rounds, points: [...this.loss.points.slice(0, from), ...points]}
+        on("loss", ({run, steps, rounds, from, points}) => {
+            this.loss = {run, steps, rounds, points: [...this.loss.points.slice(0, from), ...points]}
             this.tell("loss")
         })
         on("answers", news => {
