@@ -36,7 +36,8 @@ export class LearnPanel {
         byId("train").disabled = byId("check").disabled = !status.can_train
         byId("train").classList.toggle("quiet", !status.stale)
         if (hadFocus && document.activeElement.hidden) byId(running ? "stop" : "train").focus()
-        say(byId("why-not"), running ? "" : status.why_not ?? (model && !status.stale ? texts.nothingNew : ""))
+        say(byId("why-not"), running ? "" : status.why_not ? texts.sentence(status.why_not)
+            : model && !status.stale ? texts.nothingNew : "")
         say(byId("phase"), running ? texts.phase(training) : "")
         const bar = byId("phase-bar")
         bar.hidden = !running

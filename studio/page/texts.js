@@ -97,6 +97,7 @@ export const texts = {
         stopping: "Stopping after this step",
     })[phase] ?? phase,
     nothingNew: "The model knows all tags.",
+    sentence: line => `${line[0].toUpperCase()}${line.slice(1)}.`,
     auto: "Train by itself",
     autoHint: "Trains when you pause.",
     model: ({classes, photographs: seen, iterations, final}) =>
