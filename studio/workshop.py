@@ -429,12 +429,12 @@ class Workshop:
         return text.replace(f"{self.root}/", "").replace(str(self.root), self.root.name)
 
     def state(self) -> dict:
-        folder = shown(self.root)
+        folder, tools = shown(self.root), shown(ROOT / "tools")
         return {"server": self.server, "folder": self.root.name, **self.classes(), "status": self.status(),
                 "commands": [
-                    {"what": "train", "line": f"tools/learn.py {folder}"},
-                    {"what": "segment", "line": f"tools/infer.py --model {folder}/model.ccnn --out masks new_photos"},
-                    {"what": "tags", "line": f"tools/import_tags.py {folder}/{TAGS}"}]}
+                    {"what": "train", "line": f"{tools}/learn.py {folder}"},
+                    {"what": "segment", "line": f"{tools}/infer.py --model {folder}/model.ccnn --out masks new_photos"},
+                    {"what": "tags", "line": f"{tools}/import_tags.py export.json --photos {folder} --write"}]}
 
 
 def digest_of(name: str) -> str:

@@ -334,10 +334,10 @@ def test_another_folder_is_segmented(trained, open_page, tmp_path):
 
 
 def test_killed_in_the_middle_of_a_training(root, trained, place, open_page, tmp_path):
-    """Tags and model are there afterwards; the page says what to do; the training goes on to its end."""
+    """Reloaded, and killed: tags and model are there afterwards; the page says what to do; it trains again."""
     folder = tmp_path / "killed"
     shutil.copytree(trained.folder, folder, ignore=shutil.ignore_patterns("*.lock", "*.part*"))
-    studio = Studio(root, place, folder, *SHORT)
+    studio = Studio(root, place, folder, "--steps", "5000")              # of which it sees no end
     try:
         page = open_page(studio)
         expect(page.locator("#model")).to_contain_text("cat, dog")
@@ -347,6 +347,9 @@ def test_killed_in_the_middle_of_a_training(root, trained, place, open_page, tmp
         wait_until(page, lambda: tags_file(folder)["11.jpg"] == "dog")
         page.locator("#train").click()
         expect(page.locator("#phase")).to_contain_text("Step")
+        page.reload()
+        expect(page.locator("#phase")).to_contain_text("Step")
+        expect(page.locator("#stop")).to_be_visible()
     finally:
         studio.end(signal.SIGKILL)
     expect(page.locator("#connection")).to_contain_text("does not answer")

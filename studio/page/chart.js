@@ -23,6 +23,7 @@ export function lossChart({points, rounds, steps}) {
     const fy = y => BASE - (BASE - TOP) * Math.min(y, yMost) / yMost
     const label = texts.lossSpoken(points[0][1], points.at(-1)[1], points.at(-1)[0])
     const chart = svg("svg", {viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label, class: "chart"})
+    if (rounds.length > 1) chart.append(svg("title", {}, texts.roundsHint))
     for (const y of [0, yMost / 2, yMost]) {
         chart.append(svg("line", {x1: LEFT, x2: WIDTH - 8, y1: fy(y), y2: fy(y), class: "grid"}),
                      svg("text", {x: LEFT - 5, y: fy(y) + 4, "text-anchor": "end", class: "tick"}, +y.toPrecision(3)))
