@@ -528,15 +528,19 @@ def test_news_that_come_late_do_not_undo_newer_ones(studio, open_page):
     page, other = open_page(studio), open_page(studio)
     forget_tags(page)                                                   # so that it does not train
     expect(page.locator("#auto")).to_have_attribute("aria-checked", "false")
+    expect(page.locator("#features")).to_be_hidden()                    # so that nothing else changes the status
     held, released = [], []
     page.route("**/api/loss", lambda route: route.continue_() if released else held.append(route))
-    studio.ask("POST", "/api/classes", {"add": "bird"})                 # of which the page asks for everything
+    with page.expect_response("**/api/state"):
+        studio.ask("POST", "/api/classes", {"add": "bird"})             # of which the page asks for everything
     wait_until(page, lambda: held)
     studio.ask("PUT", "/api/auto", {"auto": True})
     expect(other.locator("#auto")).to_have_attribute("aria-checked", "true")        # both pages were told
-    released.append(True)
-    for route in held:
-        route.continue_()
+    with page.expect_response("**/api/photographs"):                    # the last that it asks for
+        released.append(True)
+        for route in held:
+            route.continue_()
+    page.evaluate("fetch('/api/photographs').then(answer => answer.text())")        # by now it has used that
     expect(key(page, "bird")).to_be_visible()
     expect(page.locator("#auto")).to_have_attribute("aria-checked", "true")
     page.locator("#auto").click()
