@@ -534,6 +534,10 @@ def test_news_that_come_late_do_not_undo_newer_ones(studio, open_page):
     with page.expect_response("**/api/state"):
         studio.ask("POST", "/api/classes", {"add": "bird"})             # of which the page asks for everything
     wait_until(page, lambda: held)
+    page.evaluate("""() => {
+        const auto = document.getElementById("auto"), seen = window.seen = []
+        new MutationObserver(() => seen.push(auto.getAttribute("aria-checked"))).observe(auto, {attributes: true})
+    }""")
     studio.ask("PUT", "/api/auto", {"auto": True})
     expect(other.locator("#auto")).to_have_attribute("aria-checked", "true")        # both pages were told
     with page.expect_response("**/api/photographs"):                    # the last that it asks for
@@ -543,6 +547,8 @@ def test_news_that_come_late_do_not_undo_newer_ones(studio, open_page):
     page.evaluate("fetch('/api/photographs').then(answer => answer.text())")        # by now it has used that
     expect(key(page, "bird")).to_be_visible()
     expect(page.locator("#auto")).to_have_attribute("aria-checked", "true")
+    seen = page.evaluate("window.seen")
+    assert "false" not in seen[seen.index("true"):], seen
     page.locator("#auto").click()
     expect(page.locator("#auto")).to_have_attribute("aria-checked", "false")
     studio.ask("POST", "/api/classes", {"remove": "bird"})
