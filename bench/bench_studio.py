@@ -183,11 +183,7 @@ def draw(folder, count):
 
 def session(browser, tagged, count, *options):
     """Tag by keyboard, as a quick person does; train as soon as all are tagged."""
-    classes = (tagged / "classes.txt").read_text().splitlines()
-    with open(tagged / "tags.csv", newline="") as file:
-        tags = {row["image"]: [classes.index(name) + 1 for name in row["tags"].split(";") if name]
-                for row in csv.DictReader(file)}
-    tags = dict(sorted(tags.items())[:count])           # in the order of the page
+    classes, tags = read_tags(tagged, count)
     folder = WORK / "session"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -203,43 +199,62 @@ def session(browser, tagged, count, *options):
 
         def stamp(what):
             rows.append((what, f"{time.monotonic() - start:.1f} s"))
-        for name in classes:
-            page.keyboard.press("/")
-            page.keyboard.type(name)
-            page.keyboard.press("Enter")
-            page.wait_for_selector(f".key:has-text('{name}')")
-        for labels in tags.values():
-            for label in labels or [0]:
-                page.keyboard.press(f"{label}")
-            page.wait_for_timeout(400)                  # a person looks at the next one
-            page.keyboard.press("ArrowRight")
+        tag_by_keyboard(page, classes, tags)
         stamp(f"{len(classes)} classes typed, {len(tags)} photographs tagged")
         page.locator("#train").click()
         page.wait_for_selector("#loss polyline", state="attached")
         stamp("the loss curve begins")
         page.wait_for_selector("img.mask")
         stamp("the first mask on the grid")
-        answers = {what: [] for what in QUESTIONS}
-        while not page.locator("#train").is_visible():
-            for what, question in QUESTIONS.items():
-                answers[what].append(page.evaluate(ANSWER, question))
-            page.wait_for_timeout(300)
+        answers = answer_times(page)
         problem = page.locator("#train-problem").text_content()
         if problem:
             raise UserError(f"the training failed: {problem}")
         page.wait_for_function("() => document.getElementById('model').textContent.startsWith('Model:')")
         stamp("the final model")
-        for what, times in answers.items():
-            known = [time for time in times if time is not None]        # None: refused
-            rows.append((f"answer while it trains, {what}: median, 95 %, longest of {len(known)}",
-                         ", ".join(f"{v:.0f} ms" for v in (*np.percentile(known, [50, 95]), max(known)))
-                         if known else "none"))
+        rows += answers
         page.wait_for_function(ANSWERED, arg=len(tags))
         disputed = page.locator("#filter option[value=disputed]")
         rows.append(("photographs", disputed.text_content() if disputed.count() else "none disputed"))
         rows.append(("what the page says", page.locator("#model").text_content()))
         page.screenshot(path=WORK / "session.png")
     return f"A session of {len(tags)} photographs, tags alone", rows
+
+
+def read_tags(tagged, count):
+    """(classes, {photograph: labels}), in the order of the page."""
+    classes = (tagged / "classes.txt").read_text().splitlines()
+    with open(tagged / "tags.csv", newline="") as file:
+        tags = {row["image"]: [classes.index(name) + 1 for name in row["tags"].split(";") if name]
+                for row in csv.DictReader(file)}
+    return classes, dict(sorted(tags.items())[:count])
+
+
+def tag_by_keyboard(page, classes, tags):
+    for name in classes:
+        page.keyboard.press("/")
+        page.keyboard.type(name)
+        page.keyboard.press("Enter")
+        page.wait_for_selector(f".key:has-text('{name}')")
+    for labels in tags.values():
+        for label in labels or [0]:
+            page.keyboard.press(f"{label}")
+        page.wait_for_timeout(400)                      # a person looks at the next one
+        page.keyboard.press("ArrowRight")
+
+
+def answer_times(page):
+    """Ask until the training ends: [(what, times)]."""
+    answers = {what: [] for what in QUESTIONS}
+    while not page.locator("#train").is_visible():
+        for what, question in QUESTIONS.items():
+            milliseconds = page.evaluate(ANSWER, question)
+            if milliseconds is not None:                # else refused: there is no model yet
+                answers[what].append(milliseconds)
+        page.wait_for_timeout(300)
+    return [(f"answer while it trains, {what}: median, 95 %, longest of {len(times)}",
+             ", ".join(f"{v:.0f} ms" for v in (*np.percentile(times, [50, 95]), max(times))) if times else "none")
+            for what, times in answers.items()]
 
 
 def report(parts):
