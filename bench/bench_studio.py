@@ -4,7 +4,7 @@
     bench/bench_studio.py                       # 5,000 drawn photographs: first paint, scrolling
     bench/bench_studio.py --tagged photos       # and a session: tag 60 of photos/tags.csv by keyboard, and train
     bench/bench_studio.py --tagged photos --quick               # few photographs, few steps: does it run?
-    bench/bench_studio.py --tagged photos --out docs            # also write the report, docs/bench_studio.md
+    bench/bench_studio.py --tagged photos --out docs            # also write the report there
 
 Of the many photographs: the time to the first paint, until the window is full, and of the frames while it scrolls. Of
 the session: the seconds from the first key to the first masks and to the final model, and how long the server takes to
