@@ -75,8 +75,7 @@ async def answers(request: Request) -> Response:
 
 
 async def loss(request: Request) -> Response:
-    trainer = workshop_of(request).trainer
-    return answer({"run": trainer.present and trainer.present.name, "points": trainer.points})
+    return answer(workshop_of(request).trainer.curve())
 
 
 async def events(request: Request) -> Response:
@@ -240,7 +239,7 @@ async def train(request: Request) -> Response:
     workshop, value = workshop_of(request), shapes.only(await read_json(request), "check")
     check = shapes.switch(value.get("check", False), "check")
     async with workshop.starting:
-        if workshop.trainer.running:
+        if workshop.training:
             return error(409, "a training is running")
         await workshop.train(check)
     return answer(workshop.status(), 202)

@@ -43,18 +43,21 @@ export class Cell {
         const version = this.masks && this.store.answers.get(this.number)?.version
         if (!version) {
             this.mask?.remove()
-            this.mask = null
+            this.mask = this.maskSource = null
             return
         }
         const source = address.mask(this.number, version, 320)
-        if (this.timer || this.maskSource === source && this.mask) return
+        if (this.maskSource === source) return                  // it is there, or on its way
         this.maskSource = source
         const mask = element("img", {alt: "", decoding: "async", draggable: "false", class: "mask"})
         mask.addEventListener("load", () => {
-            if (this.maskSource !== source || !this.masks) return
+            if (this.maskSource !== source) return
             this.mask?.remove()
             this.mask = mask
             this.frame.append(mask)
+        })
+        mask.addEventListener("error", () => {
+            if (this.maskSource === source) this.maskSource = null      // the next news try again
         })
         mask.src = source
     }
