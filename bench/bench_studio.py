@@ -57,7 +57,7 @@ SCROLL = """([pixels, frames]) => new Promise(resolve => {
 
 # Whether every photograph in the window is there.
 FILLED = """() => {
-    const box = document.getElementById("grid").getBoundingClientRect()
+    const box = document.getElementById("grid")?.getBoundingClientRect()
     const cells = [...document.querySelectorAll(".cell")].filter(cell => {
         const {top, bottom} = cell.getBoundingClientRect()
         return bottom > box.top && top < box.bottom
