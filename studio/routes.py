@@ -172,7 +172,7 @@ async def mask(request: Request) -> Response:
     if style not in ("fill", "outline"):
         raise Wrong(f"style must be fill or outline; got {shapes.shortened(style)}")
     return await picture_of_scores(request, lambda workshop, head, scores, size: mask_png(
-        mask_of(scores, size, side), shades(head, workshop.album.classes), style))
+        mask_of(scores, size, side), shades(head.classes, workshop.album.classes), style))
 
 
 async def probability(request: Request) -> Response:

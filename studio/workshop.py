@@ -27,12 +27,21 @@ from photo_work import make_copy
 from pool import Pool
 from tag_file import save
 from trainer import Trainer
-from view import Head, Known, Question, answer_all, computed, read_features, read_head, read_model_head
+from view import (
+    Head,
+    Known,
+    Question,
+    answer_all,
+    computed,
+    features_stamp,
+    read_features,
+    read_head,
+    read_model_head,
+)
 
 from ccnn.errors import ImageError, UserError
 from ccnn.features import upright_shape
 from ccnn.files import digest, remove_parts
-from ccnn.grid import Scores
 from ccnn.own_folder import PRIORS
 from ccnn.paths import ROOT
 from ccnn.pictures import colours
@@ -48,6 +57,8 @@ IDLE = 8                # seconds without a change after which it trains by itse
 AGAIN = 60              # seconds after which features that failed are tried again
 
 BATCH = 20              # photographs per task of the pool
+
+SCORED = 200            # photographs whose scores are remembered
 
 TOLD = 500              # photographs in one event; of more the page asks by itself
 
@@ -67,6 +78,7 @@ class Workshop:
         self.uploads, self.uploaded = 0, 0                  # at this moment; in all
         self.head: Optional[Head] = None
         self.model_stamp: object = None
+        self.scored: dict = {}                              # {id: (of what, Scores)} of what was asked for last
         self.answers: dict = {}                             # {number: answer} of the head
         self.answered: set = set()                          # (number, revision) that were asked
         self.asking: Optional[asyncio.Task] = None
@@ -366,7 +378,13 @@ class Workshop:
         if not head:
             raise NotThere("there is no model yet")
         size = upright_shape(str(self.album.file(photograph)))
-        scores: Scores = head.scores(read_features(self.work, photograph.id), size)
+        key = head.version, size, features_stamp(self.work, photograph.id)
+        known, scores = self.scored.get(photograph.id, (None, None))
+        if known != key:
+            scores = head.scores(read_features(self.work, photograph.id), size)
+            self.scored[photograph.id] = key, scores
+            for id in list(self.scored)[:-SCORED]:
+                self.scored.pop(id, None)
         return scores, size
 
     def answer_later(self) -> None:
