@@ -98,4 +98,4 @@ clean:  ## remove what was compiled and cached, and the demo; .caffe/, data/ and
 	find cython -name '*.c' -delete
 
 help:  ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' Makefile | expand -t 19
+	@sed -n 's/^\([a-z0-9-]*\):.*## /make \1\t/p' Makefile | expand -t 19

@@ -69,7 +69,7 @@ def main(argv=None):
             f"`bench/bench_inference.py`{' on photographs of our own' if args.images else ''}. {machine()}", "",
             f"{len(photographs)} photographs, net at {SIZE} pixels, CRF at {LONG_SIDE}. Start-up is not counted.",
             *net_lines(task, rounds=1 if args.quick else 3),
-            *tool_lines(task, (1,) if args.quick else (1, 2)),
+            *tool_lines(task, *(((1,), 1) if args.quick else ((1, 2), 2))),
             *(precision_lines(folder, args.voc) if args.voc else []),
             *(old_lines(task, args.old, *((1, 1) if args.quick else (2, 3))) if args.old else []),
             *crf_lines(photographs[:5], repeats=1 if args.quick else 5)]
@@ -116,7 +116,7 @@ def can_bf16():
     return "bf16" in instructions()
 
 
-def tool_lines(task, jobs):
+def tool_lines(task, jobs, rounds):
     """tools/infer.py with and without CRF."""
     yield from ["", "## tools/infer.py, masks and overlays written", "",
                 "| CRF | engine | jobs | images / s | CPU-seconds per image |", "|---|---|---|---|---|"]
@@ -124,7 +124,7 @@ def tool_lines(task, jobs):
         for engine in ("caffe", "onnx"):
             rates = []
             for n in jobs:
-                cost = per_image(task, ROOT, n, crf, "--engine", engine)
+                cost = per_image(task, n, [two_runs(task, ROOT, n, crf, "--engine", engine) for _ in range(rounds)])
                 rates.append(1 / cost.wall)
                 yield f"| {crf or 'no'} | {engine} | {n} | {rates[-1]:.2f} | {cost.cpu:.2f} |"
             if len(rates) > 1:
@@ -154,22 +154,28 @@ def precision_lines(folder, voc):
 
 def old_lines(task, old, jobs, rounds):
     """This version and an older one in turn, with CRF."""
-    costs = {"older": [], "this": []}
+    found = {"older": [], "this": []}
     for _ in tqdm(range(rounds), desc="old and new", disable=None):
-        costs["older"].append(per_image(task, old, jobs, "authors"))
-        costs["this"].append(per_image(task, ROOT, jobs, "authors"))
-    mean = {version: Cost(*np.mean(found, axis=0)) for version, found in costs.items()}
+        for version, checkout in zip(found, (old, ROOT)):
+            found[version].append(two_runs(task, checkout, jobs, "authors"))
+    costs = {version: per_image(task, jobs, rounds) for version, rounds in found.items()}
     yield from ["", f"## Against an older version, with CRF, {jobs} jobs, in turn", "",
                 "| version | images / s | CPU-seconds per image |", "|---|---|---|"]
-    for version, cost in mean.items():
+    for version, cost in costs.items():
         yield f"| {version} | {1 / cost.wall:.2f} | {cost.cpu:.2f} |"
-    yield from ["", f"{mean['older'].wall / mean['this'].wall:.2f} times the images per second, "
-                f"{mean['older'].cpu / mean['this'].cpu:.2f} times less CPU time (required: 2.5 times the images)."]
+    yield from ["", f"{costs['older'].wall / costs['this'].wall:.2f} times the images per second, "
+                f"{costs['older'].cpu / costs['this'].cpu:.2f} times less CPU time (required: 2.5 times the images)."]
 
 
-def per_image(task, checkout, jobs, crf, *options):
-    """What tools/infer.py of a checkout takes per photograph. A run on one photograph per job is start-up, and is
-    subtracted."""
+def per_image(task, jobs, rounds):
+    """The cost of one photograph. rounds : [(start-up, all)], of which the cheapest of each counts: what a busy machine
+    adds to one start-up is as much as several photographs take."""
+    start, whole = np.min(rounds, axis=0)
+    return Cost(*(whole - start) / (len(task.photographs) - jobs))
+
+
+def two_runs(task, checkout, jobs, crf, *options):
+    """What tools/infer.py of a checkout takes: (on one photograph per job, which is start-up; on all of them)."""
     costs = []
     for some in (task.photographs[:jobs], task.photographs):
         with tempfile.TemporaryDirectory(dir=task.net.parent) as out:
@@ -177,8 +183,8 @@ def per_image(task, checkout, jobs, crf, *options):
             subprocess.run([checkout / ".caffe/bin/python", checkout / "tools/infer.py", "--net", task.net, "--weights",
                             task.weights, "--out", out, "--size", str(SIZE), "--jobs", str(jobs), *options,
                             *(["--crf", crf] if crf else []), *some], stdout=subprocess.DEVNULL, check=True)
-            costs.append((time.perf_counter() - begin, children_seconds() - spent))
-    return Cost(*np.subtract(costs[1], costs[0]) / (len(task.photographs) - jobs))
+            costs.append(Cost(time.perf_counter() - begin, children_seconds() - spent))
+    return costs
 
 
 def children_seconds():

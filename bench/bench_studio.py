@@ -2,12 +2,17 @@
 """Measure the studio's page in a real browser.
 
     bench/bench_studio.py                       # 5,000 drawn photographs: first paint, scrolling
-    bench/bench_studio.py --tagged photos       # a session: tag like photos/tags.csv by keyboard, and train
-    bench/bench_studio.py --quick               # 60 photographs: does it run?
-    bench/bench_studio.py --out docs            # also write the report there
+    bench/bench_studio.py --tagged photos       # and a session: tag 60 of photos/tags.csv by keyboard, and train
+    bench/bench_studio.py --tagged photos --quick               # few photographs, few steps: does it run?
+    bench/bench_studio.py --tagged photos --out docs            # also write the report there
+
+Of the many photographs: the time to the first paint, until the window is full, and of the frames while it scrolls. Of
+the session: the seconds from the first key to the first masks and to the final model, and how long the server takes to
+answer while the training runs on all cores (the aim: under 100 ms). Wants quiet cores.
 
 Needs chromium and the packages of requirements/studio.txt and test-studio.txt (make test-studio installs them). The
-photographs of the other folder are copied to output/bench_studio; nothing is written to it.
+photographs of the other folder, which has a tags.csv and a classes.txt as tools/learn.py takes them, are copied to
+output/bench_studio; nothing is written to it. Only its tags are used.
 """
 import contextlib
 import csv
@@ -52,7 +57,7 @@ SCROLL = """([pixels, frames]) => new Promise(resolve => {
 
 # Whether every photograph in the window is there.
 FILLED = """() => {
-    const box = document.getElementById("grid").getBoundingClientRect()
+    const box = document.getElementById("grid")?.getBoundingClientRect()
     const cells = [...document.querySelectorAll(".cell")].filter(cell => {
         const {top, bottom} = cell.getBoundingClientRect()
         return bottom > box.top && top < box.bottom
@@ -61,11 +66,18 @@ FILLED = """() => {
 }"""
 
 # How long the server takes to answer, in milliseconds.
-ANSWER = """async () => {
+ANSWER = """async ([path, body]) => {
     const start = performance.now()
-    await (await fetch("/api/state")).json()
-    return performance.now() - start
+    const answer = await fetch(path, body && {method: "POST", body, headers: {"Content-Type": "application/json"}})
+    await answer.arrayBuffer()
+    return answer.ok ? performance.now() - start : null
 }"""
+
+# What a person asks for while the training runs: {what: (address, body)}.
+QUESTIONS = {"the state": ("/api/state", None), "a mask": ("/api/photographs/0/mask.png?side=320", None),
+             "p under a moved bound": ("/api/photographs/0/solve", '{"bounds": {"0": [0.4, 0.5]}}')}
+
+ANSWERED = """async number => (await (await fetch("/api/answers")).json()).answers.length === number"""
 
 PAINT = "() => performance.getEntriesByName('first-contentful-paint')[0].startTime"
 
@@ -73,9 +85,9 @@ PAINT = "() => performance.getEntriesByName('first-contentful-paint')[0].startTi
 def main(argv=None):
     parser = command.parser(__doc__)
     add = parser.add_argument
-    add("--tagged", type=Path, metavar="DIR", help="a folder as tools/learn.py takes it: record a session")
-    add("--count", type=command.count, metavar="N", help="photographs (default: 5000 drawn, 60 of a session)")
-    add("--quick", action="store_true", help="few photographs")
+    add("--tagged", type=Path, metavar="DIR", help="a folder as tools/learn.py takes it: record a session, too")
+    add("--count", type=command.count, default=5000, metavar="N", help="drawn photographs (default: %(default)s)")
+    add("--quick", action="store_true", help="60 drawn photographs; 8 and few steps in the session")
     add("--out", type=Path, metavar="DIR", help="write the report there")
     args = parser.parse_args(argv)
     try:
@@ -87,18 +99,18 @@ def main(argv=None):
         raise UserError("no chromium on the path; install the package of your system")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        parts = [scrolling(browser, min(args.count, 60) if args.quick else args.count)]
         if args.tagged:
-            print(session(browser, args.tagged, args.count or 60))
-        else:
-            publish(scrolling(browser, args.count or (60 if args.quick else 5000)), args.out, "bench_studio.md")
+            parts.append(session(browser, args.tagged, *((8, "--steps", "40") if args.quick else (60,))))
+        publish(report(parts), args.out, "bench_studio.md")
         browser.close()
 
 
 @contextlib.contextmanager
-def studio(folder):
+def studio(folder, *options):
     """Run the studio on a folder; yield its address."""
-    process = subprocess.Popen([sys.executable, ROOT / "tools/studio.py", folder, "--no-browser", "--port", "8399"],
-                               stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, ROOT / "tools/studio.py", folder, "--no-browser", "--port", "8399",
+                                *options], stdout=subprocess.PIPE, text=True)
     try:
         address = process.stdout.readline().strip()
         if not address:
@@ -142,7 +154,7 @@ def scrolling(browser, count):
         page.keyboard.press("Control+a")
         page.wait_for_selector(".cell[aria-selected=true]")
         rows.append(("Ctrl+A", f"{1000 * (time.monotonic() - start):.0f} ms"))
-    return report(f"The studio's page with {count} photographs, measured", "bench/bench_studio.py", rows)
+    return f"{count} drawn photographs", rows
 
 
 def processor_time(browser):
@@ -169,19 +181,15 @@ def draw(folder, count):
 
 # --- a session -----------------------------------------------------------------------------------------------------
 
-def session(browser, tagged, count):
+def session(browser, tagged, count, *options):
     """Tag by keyboard, as a quick person does; train as soon as all are tagged."""
-    classes = (tagged / "classes.txt").read_text().split()
-    with open(tagged / "tags.csv", newline="") as file:
-        tags = {row["image"]: [classes.index(name) + 1 for name in row["tags"].split(";") if name]
-                for row in csv.DictReader(file)}
-    tags = dict(sorted(tags.items())[:count])
+    classes, tags = read_tags(tagged, count)
     folder = WORK / "session"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for name in tags:
         shutil.copyfile(tagged / name, folder / name)
-    with studio(folder) as address:
+    with studio(folder, *options) as address:
         page = browser.new_page(viewport={"width": 1280, "height": 800})
         page.set_default_timeout(30 * MINUTE)
         page.goto(address)
@@ -191,46 +199,72 @@ def session(browser, tagged, count):
 
         def stamp(what):
             rows.append((what, f"{time.monotonic() - start:.1f} s"))
-        for name in classes:
-            page.keyboard.press("/")
-            page.keyboard.type(name)
-            page.keyboard.press("Enter")
-            page.wait_for_selector(f".key:has-text('{name}')")
-        for labels in tags.values():
-            for label in labels or [0]:
-                page.keyboard.press(f"{label}")
-            page.wait_for_timeout(400)                  # a person looks at the next one
-            page.keyboard.press("ArrowRight")
+        tag_by_keyboard(page, classes, tags)
         stamp(f"{len(classes)} classes typed, {len(tags)} photographs tagged")
         page.locator("#train").click()
-        page.wait_for_selector("#loss polyline")
+        page.wait_for_selector("#loss polyline", state="attached")
         stamp("the loss curve begins")
         page.wait_for_selector("img.mask")
         stamp("the first mask on the grid")
-        answers = []
-        while not page.locator("#train").is_visible():
-            answers.append(page.evaluate(ANSWER))
-            page.wait_for_timeout(500)
+        answers = answer_times(page)
         problem = page.locator("#train-problem").text_content()
         if problem:
             raise UserError(f"the training failed: {problem}")
         page.wait_for_function("() => document.getElementById('model').textContent.startsWith('Model:')")
         stamp("the final model")
-        rows.append(("an answer of the server while it trains: median, 95 %, longest",
-                     ", ".join(f"{v:.0f} ms" for v in (*np.percentile(answers, [50, 95]), max(answers)))))
-        page.wait_for_timeout(10_000)                   # until its masks are there
+        rows += answers
+        page.wait_for_function(ANSWERED, arg=len(tags))
         disputed = page.locator("#filter option[value=disputed]")
         rows.append(("photographs", disputed.text_content() if disputed.count() else "none disputed"))
         rows.append(("what the page says", page.locator("#model").text_content()))
         page.screenshot(path=WORK / "session.png")
-    return report(f"A session in the studio: {len(tags)} photographs, tags alone",
-                  "bench/bench_studio.py --tagged DIR", rows)
+    return f"A session of {len(tags)} photographs, tags alone", rows
 
 
-def report(title, line, rows):
+def read_tags(tagged, count):
+    """(classes, {photograph: labels}), in the order of the page."""
+    classes = (tagged / "classes.txt").read_text().splitlines()
+    with open(tagged / "tags.csv", newline="") as file:
+        tags = {row["image"]: [classes.index(name) + 1 for name in row["tags"].split(";") if name]
+                for row in csv.DictReader(file)}
+    return classes, dict(sorted(tags.items())[:count])
+
+
+def tag_by_keyboard(page, classes, tags):
+    for name in classes:
+        page.keyboard.press("/")
+        page.keyboard.type(name)
+        page.keyboard.press("Enter")
+        page.wait_for_selector(f".key:has-text('{name}')")
+    for labels in tags.values():
+        for label in labels or [0]:
+            page.keyboard.press(f"{label}")
+        page.wait_for_timeout(400)                      # a person looks at the next one
+        page.keyboard.press("ArrowRight")
+
+
+def answer_times(page):
+    """Ask until the training ends: [(what, times)]."""
+    answers = {what: [] for what in QUESTIONS}
+    while not page.locator("#train").is_visible():
+        for what, question in QUESTIONS.items():
+            milliseconds = page.evaluate(ANSWER, question)
+            if milliseconds is not None:                # else refused: there is no model yet
+                answers[what].append(milliseconds)
+        page.wait_for_timeout(300)
+    return [(f"answer while it trains, {what}: median, 95 %, longest of {len(times)}",
+             ", ".join(f"{v:.0f} ms" for v in (*np.percentile(times, [50, 95]), max(times))) if times else "none")
+            for what, times in answers.items()]
+
+
+def report(parts):
+    """parts : [(title, [(what, value)])]"""
     load = f"{os.getloadavg()[1]:.0f} processes wanted to run at a time, with others' (load of 5 minutes)."
-    return "\n".join([f"# {title}", "", f"`{line}`. {machine()}", "", load, "", "| | |", "|---|---|",
-                      *(f"| {what} | {value} |" for what, value in rows), ""])
+    lines = ["# The studio's page, measured in a browser", "", f"`bench/bench_studio.py --tagged DIR`. {machine()}", "",
+             load, ""]
+    for title, rows in parts:
+        lines += [f"## {title}", "", "| | |", "|---|---|", *(f"| {what} | {value} |" for what, value in rows), ""]
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

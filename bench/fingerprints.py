@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
-SOLVER = ("bench/measure.py", "setup.py", "cython/ccnn/*.pyx", "cython/ccnn/*.pxd", "cython/ccnn/*.h",
+SOLVER = ("bench/measure.py", "setup.py", "cython/ccnn/[!w]*.pyx", "cython/ccnn/*.pxd", "cython/ccnn/[!w]*.h",
           "ccnn/constraints.py")
 
 SOURCES = {             # page of docs/: patterns of the sources that decide its figures
@@ -30,7 +30,7 @@ SOURCES = {             # page of docs/: patterns of the sources that decide its
         "bench/bench_inference.py", "bench/measure.py", "tools/infer.py", "prototxt/head_deploy.prototxt",
         "ccnn/predict.py", "ccnn/net.py", "ccnn/grid.py", "ccnn/images.py", "ccnn/crf.py", "ccnn/masks.py",
         "ccnn/pictures.py", "ccnn/workers.py", "ccnn/scores.py", "ccnn/engines.py", "ccnn/onnx_export.py",
-        "bench/net_alone.py"),
+        "ccnn/leading_layers.py", "cython/ccnn/winograd.[hp]*", "bench/net_alone.py"),
 }
 
 NEUTRAL = {             # modules of ccnn/ that decide no figure: arguments, messages, names and places of files

@@ -17,6 +17,7 @@ import numpy as np
 from ccnn.errors import Unable, UserError
 from ccnn.files import PathLike
 from ccnn.images import to_blob
+from ccnn.leading_layers import run_layers, split_off
 from ccnn.net import check_blob, forward, load_net, no_blob
 from ccnn.onnx_export import to_onnx
 
@@ -61,7 +62,7 @@ def run_in_onnx(prototxt: PathLike, weights: Sequence[PathLike], blob: str, gpu:
     if gpu is not None:
         raise Unable(f"--gpu {gpu}: ONNX Runtime computes on the processor here; use --engine caffe")
     start = {"float32": start_onnxruntime, "bf16": start_openvino}[precision]
-    run = start(lambda: to_onnx(prototxt, weights, blob).SerializeToString(), threads, prototxt)
+    run = start(lambda: to_onnx(prototxt, weights, blob), threads, prototxt)
 
     def forward_in_onnx(rgb: np.ndarray) -> np.ndarray:
         try:
@@ -78,7 +79,8 @@ def run_in_onnx(prototxt: PathLike, weights: Sequence[PathLike], blob: str, gpu:
     return forward_in_onnx
 
 
-def start_onnxruntime(model: Callable[[], bytes], threads: int, where: PathLike) -> Callable:
+def start_onnxruntime(model: Callable[[], Any], threads: int, where: PathLike) -> Callable:
+    """On one thread, our own kernels compute the leading layers, which are most of the work."""
     try:
         import onnx  # noqa: F401
         import onnxruntime
@@ -88,15 +90,17 @@ def start_onnxruntime(model: Callable[[], bytes], threads: int, where: PathLike)
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 4          # what is wrong comes as an exception, too
     try:
-        session = onnxruntime.InferenceSession(model(), options, providers=["CPUExecutionProvider"])
+        layers, rest = split_off(model()) if threads == 1 else ([], model())
+        session = onnxruntime.InferenceSession(rest.SerializeToString(), options, providers=["CPUExecutionProvider"])
     except UserError:
         raise
     except Exception as e:
         raise UserError(f"{where}: ONNX Runtime does not load it: {first_line(e)}") from None
-    return lambda data: session.run(None, {"data": data})[0]
+    name = rest.graph.input[0].name
+    return lambda data: session.run(None, {name: run_layers(layers, data)})[0]
 
 
-def start_openvino(model: Callable[[], bytes], threads: int, where: PathLike) -> Callable:
+def start_openvino(model: Callable[[], Any], threads: int, where: PathLike) -> Callable:
     """In bfloat16, which has 8 bits of precision. OpenVINO would compute so silently: here it is asked for."""
     if "bf16" not in instructions():
         raise Unable(f"--precision bf16: this processor ({platform.processor() or platform.machine()}) has no "
@@ -110,7 +114,7 @@ def start_openvino(model: Callable[[], bytes], threads: int, where: PathLike) ->
     settings = {"INFERENCE_PRECISION_HINT": "bf16", "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1,
                 "ENABLE_CPU_PINNING": False}        # pinned, the workers would share one core
     try:
-        compiled = core.compile_model(core.read_model(model()), "CPU", settings)
+        compiled = core.compile_model(core.read_model(model().SerializeToString()), "CPU", settings)
     except UserError:
         raise
     except Exception as e:

@@ -39,7 +39,7 @@ from ccnn.samples import LAYERS
 from ccnn.snapshots import check_model, check_space, newest_snapshot, remove_cut, remove_snapshots
 from ccnn.trunk import VGG16
 from ccnn.weights import Shapes, check_weights, convolutions
-from ccnn.workers import end_with_parent
+from ccnn.workers import begin_session
 
 FULL = "is the disk full? Free some space, then run the same command again"
 
@@ -217,7 +217,7 @@ class Training:
             command, env=environment, start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE, text=True, errors="replace",
             pass_fds=[*([self.held.fileno()] if self.held and not self.held.closed else []), *self.rank.inherited()],
-            preexec_fn=partial(end_with_parent, os.getpid(), signal.SIGKILL))
+            preexec_fn=partial(begin_session, os.getpid()))
         if self._stops:                         # a signal came before the process was there
             self._process.kill()
         self._reader = threading.Thread(target=self._follow, args=[kept], daemon=True)

@@ -119,3 +119,14 @@ def end_with_parent(parent: int, number: int = signal.SIGTERM) -> None:
     LIBC.prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os._exit(1)
+
+
+def begin_session(parent: int, number: int = signal.SIGKILL) -> None:
+    """Called first in a program that has a session of its own: it is sent a signal when its parent has ended.
+
+    Linux may share the processor among sessions first, and then heeds nice values inside of each alone
+    (/proc/sys/kernel/sched_autogroup_enabled). The session gets the nice value of its program.
+    """
+    end_with_parent(parent, number)
+    with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as file:
+        file.write(str(os.nice(0)))

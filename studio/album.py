@@ -6,7 +6,8 @@
 
 Every change is written to the files that tools/learn.py reads before it is told to anybody. Each photograph has a
 revision, which grows with every change of it: who changes a photograph says which revision was seen, so that two pages
-do not overwrite each other. One thread at a time may call what changes something.
+do not overwrite each other. One thread at a time may call what changes something. The album's own revision grows last:
+what another thread has found out under a revision is whole.
 """
 import contextlib
 import io
@@ -156,12 +157,13 @@ class Album:
         """New revisions for the photographs whose state differs from {number: state} before."""
         changed = [photograph for photograph in self.photographs
                    if photograph.state() != before.get(photograph.number)]
-        if changed or texts_before != (self.classes, self.rules_stamp):
-            self.revision += 1
+        revision = self.revision + 1
         for photograph in changed:
             if photograph.scribble_stamp != before.get(photograph.number, [None] * 4)[3]:
-                photograph.scribble = self.revision if photograph.scribble_stamp else 0
-            photograph.revision = self.revision
+                photograph.scribble = revision if photograph.scribble_stamp else 0
+            photograph.revision = revision
+        if changed or texts_before != (self.classes, self.rules_stamp):
+            self.revision = revision
         return changed
 
     def text_stamps(self) -> list:
@@ -238,12 +240,12 @@ class Album:
         """These cannot be read, as long as their files stay as they are."""
         new = [photograph for photograph in photographs
                if self.damaged.get(photograph.path) != photograph.stamp and not photograph.problem]
-        if new:
-            self.revision += 1
         for photograph in new:
             self.damaged[photograph.path] = photograph.stamp
             photograph.problem = "is damaged, or no photograph; replace it, or remove it"
-            photograph.revision = self.revision
+            photograph.revision = self.revision + 1
+        if new:
+            self.revision += 1
 
     # Telling
 
@@ -357,12 +359,12 @@ class Album:
             else:
                 table.put(name, change.tags, change.large)
         self.write_table()
-        self.revision += 1
         for change in changes:
             photograph = self.photographs[change.number]
             photograph.tags, photograph.large = change.tags, change.large
             photograph.row = None if change.tags is None else photograph.row or photograph.path
-            photograph.revision = self.revision
+            photograph.revision = self.revision + 1
+        self.revision += 1
 
     def write_table(self) -> None:
         if self.table.replaced:                     # another layout: the old table is kept
@@ -529,10 +531,10 @@ class Album:
             indexed(mask).save(buffer, "PNG")
             save(path, buffer.getvalue())
         self.scribbles.__dict__.pop("pictures", None)           # it has listed the folder
-        self.revision += 1
         photograph.scribble_stamp = self.scribble_stamp(photograph)
-        photograph.scribble = self.revision if photograph.scribble_stamp else 0
-        photograph.revision = self.revision
+        photograph.scribble = self.revision + 1 if photograph.scribble_stamp else 0
+        photograph.revision = self.revision + 1
+        self.revision += 1
         self.note_written()
 
     def name_scribbles(self) -> None:
@@ -562,9 +564,9 @@ class Album:
         found = stamp(self.images / name)
         self.seen[0][name] = found
         self.read_photograph(name, found, None)
-        self.revision += 1
         photograph = self.by_path[name]
-        photograph.revision, photograph.gone = self.revision, False
+        photograph.revision, photograph.gone = self.revision + 1, False
+        self.revision += 1
         return photograph, True
 
 

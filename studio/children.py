@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
-from pool import NICE
+from pool import NICER
 
-from ccnn.workers import end_with_parent
+from ccnn.workers import begin_session
 
 LINES = 30              # that are kept of what a child says
 
@@ -35,8 +35,8 @@ class Child:
         parent = os.getpid()
 
         def begin():
-            end_with_parent(parent, signal.SIGTERM)
-            os.nice(NICE)
+            os.nice(NICER)
+            begin_session(parent, signal.SIGTERM)
 
         self.lines.clear()
         self.problem = self.code = None

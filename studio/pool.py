@@ -13,7 +13,7 @@ from multiprocessing import get_context
 from ccnn.errors import UserError
 from ccnn.workers import end_with_parent
 
-NICE = 10
+NICE, NICER = 5, 15         # of what a page waits for; of trainings
 
 
 def begin(parent: int) -> None:

@@ -75,8 +75,7 @@ async def answers(request: Request) -> Response:
 
 
 async def loss(request: Request) -> Response:
-    trainer = workshop_of(request).trainer
-    return answer({"run": trainer.present and trainer.present.name, "points": trainer.points})
+    return answer(workshop_of(request).trainer.curve())
 
 
 async def events(request: Request) -> Response:
@@ -173,7 +172,7 @@ async def mask(request: Request) -> Response:
     if style not in ("fill", "outline"):
         raise Wrong(f"style must be fill or outline; got {shapes.shortened(style)}")
     return await picture_of_scores(request, lambda workshop, head, scores, size: mask_png(
-        mask_of(scores, size, side), shades(head, workshop.album.classes), style))
+        mask_of(scores, size, side), shades(head.classes, workshop.album.classes), style))
 
 
 async def probability(request: Request) -> Response:
@@ -240,7 +239,7 @@ async def train(request: Request) -> Response:
     workshop, value = workshop_of(request), shapes.only(await read_json(request), "check")
     check = shapes.switch(value.get("check", False), "check")
     async with workshop.starting:
-        if workshop.trainer.running:
+        if workshop.training:
             return error(409, "a training is running")
         await workshop.train(check)
     return answer(workshop.status(), 202)

@@ -8,7 +8,8 @@ uses: classes.txt, tags.csv, scribbles/, model.ccnn. So the page may be closed a
 may be used in turn.
 
 While you tag, the features of the photographs are computed in the background. "Train" runs tools/learn.py: half a
-minute for 60 photographs on two cores once the features are there. The masks appear while it learns.
+minute for 60 photographs on two cores once the features are there. The masks appear while it learns. Each training
+begins anew with all tags; one that was stopped goes on, unless tags have changed.
 
 Only this machine can open the page, and only with the address that is printed. ^C ends everything.
 """
@@ -46,7 +47,10 @@ def main(argv=None):
     folder = open_folder(args.photos)
     held = lock(folder / WORK / "studio.lock", "process {holder} has this folder open in a studio; use its page, or "
                 "stop it (kill {holder})")
-    asyncio.run(serve(folder, find_port(args.port), args.steps, args.no_browser))
+    try:
+        asyncio.run(serve(folder, find_port(args.port), args.steps, args.no_browser))
+    except KeyboardInterrupt:                       # the way to end it, after which every child has ended
+        command.say(f"closed; tags and model are in {folder}")
     held.close()
 
 

@@ -2,8 +2,9 @@
 
     await trainer.start(check=False)
     trainer.look()                      # now and then, in a thread: reads what is new
-    trainer.status(), trainer.snapshot, trainer.points
+    trainer.status(), trainer.snapshot, trainer.curve()
 """
+import contextlib
 import re
 import sys
 import time
@@ -27,7 +28,7 @@ class Snapshot(NamedTuple):
 
 
 class Round:
-    """The log of one training of Caffe's, read as it grows."""
+    """The log of one of the two rounds of a training, read as it grows."""
 
     def __init__(self, log: Path) -> None:
         self.log, self.prefix, self.read = log, log.with_suffix(""), 0
@@ -75,14 +76,14 @@ class Trainer(Child):
         self.kind: Optional[str] = None
         self.stopping = False
         self.photographs = 0
-        self.begun = 0.0
-        self.rounds: dict = {}                          # {log: Round} of this training
+        self.logs: dict = {}                            # {log: size} when it began
+        self.rounds: dict = {}                          # {"first": Round, "second": Round} of this training
         self.first: Optional[tuple] = None              # (time, iteration) when the rate was first known
         self.snapshot: Optional[Snapshot] = None
 
     async def begin(self, check: bool, photographs: int) -> None:
         self.kind, self.stopping, self.photographs = "check" if check else "train", False, photographs
-        self.begun, self.rounds, self.first, self.snapshot = time.time(), {}, None, None
+        self.logs, self.rounds, self.first, self.snapshot = self.find_logs(), {}, None, None
         await self.start([sys.executable, str(LEARN), str(self.root), *([] if check else ["--no-check"]),
                           *(["--steps", str(self.steps)] if self.steps else [])])
 
@@ -94,28 +95,58 @@ class Trainer(Child):
         """Read what is new."""
         if not self.kind:
             return
-        for log in (self.work / "runs").glob("*/*.log"):
-            if log.stat().st_mtime >= self.begun - 1:
-                self.rounds.setdefault(log, Round(log)).look()
-        for one in self.rounds.values():
+        for log, size in sorted(self.find_logs().items()):
+            name = log.stem
+            if name not in self.rounds and self.logs.get(log) != size:
+                self.rounds[name] = Round(log)
+                before = log.with_name("first.log")     # it went on in the second round: the first is as it was
+                if name == "second" and "first" not in self.rounds and before.is_file():
+                    self.rounds = {"first": Round(before), **self.rounds}
+        for one in list(self.rounds.values()):
+            one.look()
             self.snapshot = one.newest() or self.snapshot
+
+    def find_logs(self) -> dict:
+        """{log: size}"""
+        found = {}
+        for log in (self.work / "runs").glob("*/*.log"):
+            with contextlib.suppress(FileNotFoundError):        # a training removes those before it
+                found[log] = log.stat().st_size
+        return found
+
+    @property
+    def ready(self) -> bool:
+        """The model is written; what is left is the report."""
+        return any(line.endswith(": ready") for line in list(self.lines))
 
     @property
     def present(self) -> Optional[Round]:
         """The round that is running, or was the last."""
         return list(self.rounds.values())[-1] if self.rounds else None
 
-    @property
-    def points(self) -> list:
-        """[[iteration, loss]] of the present round."""
-        return [[iteration, round(loss, 5)] for iteration, loss in self.present.curves.loss.items()] \
-            if self.present else []
+    def curve(self) -> dict:
+        """The loss over the steps of both rounds.
+
+        run     its name: another run, another curve
+        steps   of both rounds together
+        rounds  the step at which each round begins
+        points  [[step, loss]]
+        """
+        rounds, begin = list(self.rounds.values()), 0
+        curve: dict = {"run": rounds[0].name if rounds else None, "steps": self.progress()[1], "rounds": [],
+                       "points": []}
+        for one in rounds:
+            curve["rounds"].append(begin)
+            curve["points"] += [[begin + step, round(loss, 5)] for step, loss in list(one.curves.loss.items())
+                                if step < one.steps or one is rounds[-1]]       # the next round begins with that step
+            begin += one.steps
+        return curve
 
     def progress(self) -> tuple:
         """(steps done, steps in all) over both rounds."""
-        rounds = list(self.rounds.values())
-        done, total = sum(one.iteration for one in rounds), sum(one.steps for one in rounds)
-        if [one.prefix.name for one in rounds] == ["first"]:
+        rounds = dict(self.rounds)
+        done, total = sum(one.iteration for one in rounds.values()), sum(one.steps for one in rounds.values())
+        if list(rounds) == ["first"]:
             steps = self.steps or max(RECIPE.steps, round(RECIPE.epochs * self.photographs / 4))
             total += round(steps * RECIPE.second)
         return done, total
@@ -132,8 +163,8 @@ class Trainer(Child):
         done, total = self.progress() if self.running else (0, 0)
         phase = "idle"
         if self.running:
-            ready = any(line.endswith(": ready") for line in self.lines)
-            phase = "stopping" if self.stopping else "report" if ready else "training" if self.rounds else "features"
+            phase = ("stopping" if self.stopping else "report" if self.ready else "training" if self.rounds
+                     else "features")
         loss = list(self.present.curves.loss.values())[-1:] if self.present and self.running else []
         return {"phase": phase, "kind": self.kind if self.running else None, "iteration": done, "iterations": total,
                 "loss": round(loss[0], 5) if loss else None,

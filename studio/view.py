@@ -9,6 +9,7 @@ import io
 import os
 import time
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
@@ -83,6 +84,12 @@ def read_model_head(path: Path) -> Head:
 
 def features_file(work: Path, size: int, id: str) -> Path:
     return work / "features" / str(size) / f"{id}.npy"
+
+
+def features_stamp(work: Path, id: str) -> tuple:
+    """What changes when the features of a photograph do."""
+    files = [features_file(work, size, id) for size in RECIPE.sizes]
+    return tuple(file.stat().st_mtime_ns if file.exists() else None for file in files)
 
 
 def computed(work: Path) -> set:
@@ -192,11 +199,12 @@ def explain(head: Head, scores: Scores, size: tuple, known: Known, bounds: dict)
         if np.isfinite(c.beta[j]):
             area["price"] = float(c.beta[j])
     labels = label_map(np.log(np.maximum(s.p, 1e-9)).reshape(f.shape), *scores.cells(*fit(*size, SIDE)))
+    png = mask_png(labels, shades(head.classes, known.classes))
     present = np.isin(known.classes, known.tags)
     return {"version": head.version, "status": s.status, "loss": s.loss, "iterations": s.iterations,
             "milliseconds": round(1000 * seconds, 2), "areas": areas,
             "rules": [{"text": rule.text} for rule in known.priors.holding(present)] if known.priors else [],
-            "mask": "data:image/png;base64," + base64.b64encode(mask_png(labels, shades(head, known.classes))).decode()}
+            "mask": "data:image/png;base64," + base64.b64encode(png).decode()}
 
 
 def solved(flat: np.ndarray, c: Constraints) -> tuple:
@@ -261,12 +269,13 @@ def mask_of(scores: Scores, size: tuple, side: int = 0) -> np.ndarray:
     return label_map(scores.values, *scores.cells(*fit(*size, side)))
 
 
-def shades(head: Head, classes: tuple) -> np.ndarray:
-    """256 x 3, the colours of the model's labels: those of the present classes of the same names."""
-    table = np.tile(np.array(GREY, np.uint8), (256, 1))
-    for label, name in enumerate(head.classes):
+@lru_cache(maxsize=8)
+def shades(labels: tuple, classes: tuple) -> np.ndarray:
+    """256 x 3, the colours of the labels of a model: those of the present classes of the same names."""
+    table, known = np.tile(np.array(GREY, np.uint8), (256, 1)), colours()
+    for label, name in enumerate(labels):
         if name in classes:
-            table[label] = colours()[classes.index(name)]
+            table[label] = known[classes.index(name)]
     return table
 
 

@@ -7,6 +7,7 @@
 import asyncio
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import secrets
@@ -26,12 +27,21 @@ from photo_work import make_copy
 from pool import Pool
 from tag_file import save
 from trainer import Trainer
-from view import Head, Known, Question, answer_all, computed, read_features, read_head, read_model_head
+from view import (
+    Head,
+    Known,
+    Question,
+    answer_all,
+    computed,
+    features_stamp,
+    read_features,
+    read_head,
+    read_model_head,
+)
 
 from ccnn.errors import ImageError, UserError
 from ccnn.features import upright_shape
 from ccnn.files import digest, remove_parts
-from ccnn.grid import Scores
 from ccnn.own_folder import PRIORS
 from ccnn.paths import ROOT
 from ccnn.pictures import colours
@@ -47,6 +57,8 @@ IDLE = 8                # seconds without a change after which it trains by itse
 AGAIN = 60              # seconds after which features that failed are tried again
 
 BATCH = 20              # photographs per task of the pool
+
+SCORED = 200            # photographs whose scores are remembered
 
 TOLD = 500              # photographs in one event; of more the page asks by itself
 
@@ -66,6 +78,7 @@ class Workshop:
         self.uploads, self.uploaded = 0, 0                  # at this moment; in all
         self.head: Optional[Head] = None
         self.model_stamp: object = None
+        self.scored: dict = {}                              # {id: (of what, Scores)} of what was asked for last
         self.answers: dict = {}                             # {number: answer} of the head
         self.answered: set = set()                          # (number, revision) that were asked
         self.asking: Optional[asyncio.Task] = None
@@ -78,7 +91,10 @@ class Workshop:
         self.features_done, self.features_total, self.features_rate = 0, 0, None
         self.tried, self.tried_at = None, 0.0               # what features were computed of, and when
         self.noticed = 0
-        self.told_status, self.told_points = "", (None, 0)
+        self.told_status, self.told_curve = "", self.trainer.curve()
+        self.serial = 0                                     # of the statuses that were made
+        self.ending: Optional[asyncio.Task] = None          # what is left to do after a training
+        self.reading = asyncio.Lock()                       # one model at a time
         self.tasks: list = []
         self.listing: tuple = 0, b""                        # (revision, all photographs as JSON)
         self.asked: tuple = 0, None                         # (revision, question)
@@ -216,7 +232,7 @@ class Workshop:
         if self.ahead.running:
             if self.features_rate is None and self.features_done > before:
                 self.features_rate = now, self.features_done
-        elif missing and not self.trainer.running:
+        elif missing and not self.training:
             self.features_rate = None
             if self.ahead.code == 0 and self.tried == wanted:
                 await self.change(self.album.mark_damaged, self.without_features())
@@ -267,6 +283,11 @@ class Workshop:
     def stale(self) -> bool:
         return self.learned != self.question()
 
+    @property
+    def training(self) -> bool:
+        """A training runs, or its end is not yet known: its model is being read."""
+        return self.trainer.running or (self.ending is not None and not self.ending.done())
+
     async def train(self, check: bool = False) -> None:
         why = self.album.why_not()
         if why:
@@ -275,7 +296,6 @@ class Workshop:
         self.tried = None
         self.learned = self.question()
         await self.trainer.begin(check, len(self.album.decided()))
-        self.told_points = None, 0
         self.ending = asyncio.ensure_future(self.after_training())
 
     async def after_training(self) -> None:
@@ -284,30 +304,35 @@ class Workshop:
         if status:
             self.failed, self.learned = self.learned, None
         self.changed_at = time.monotonic()
+        with contextlib.suppress(OSError):
+            await asyncio.to_thread(self.trainer.look)
+        self.tell_curve()
         await self.notice_model()
 
     async def look(self) -> None:
         """What the training has done; train by itself if it is time to."""
         if self.trainer.running:
             await asyncio.to_thread(self.trainer.look)
-            self.tell_points()
-            if not self.taking or self.taking.done():
+            self.tell_curve()
+            if self.trainer.ready:
+                await self.notice_model()
+            elif not self.taking or self.taking.done():
                 self.taking = asyncio.ensure_future(self.take_snapshot())
         elif self.auto and time.monotonic() - self.changed_at > IDLE and not self.album.why_not() \
                 and self.question() not in (self.learned, self.failed):
             async with self.starting:
-                if not self.trainer.running:
+                if not self.training:
                     await self.train()
 
-    def tell_points(self) -> None:
-        present = self.trainer.present
-        if not present:
+    def tell_curve(self) -> None:
+        """Tell the pages what is new of the loss: the points from a place on."""
+        told, now = self.told_curve, self.trainer.curve()
+        if now == told or not now["points"]:
             return
-        points, (run, number) = self.trainer.points, self.told_points
-        number = number if run == present.name else 0
-        if points[number:]:
-            self.hub.send("loss", {"run": present.name, "points": points[number:]})
-            self.told_points = present.name, len(points)
+        same = zip(told["points"], now["points"]) if now["run"] == told["run"] else ()
+        place = sum(1 for _ in itertools.takewhile(lambda both: both[0] == both[1], same))
+        self.hub.send("loss", {**now, "from": place, "points": now["points"][place:]})
+        self.told_curve = now
 
     async def take_snapshot(self) -> None:
         found, head = self.trainer.snapshot, self.head
@@ -322,16 +347,17 @@ class Workshop:
     async def notice_model(self) -> None:
         """Read model.ccnn if it is new."""
         path = self.root / "model.ccnn"
-        try:
-            found = path.stat()
-        except OSError:
-            return
-        now = found.st_mtime_ns, found.st_size, found.st_ino
-        if now == self.model_stamp or (self.trainer.running and self.head and not self.head.about["final"]
-                                       and not any(line.endswith(": ready") for line in self.trainer.lines)):
-            return
-        self.model_stamp = now
-        self.use(await self.pool.run(read_model_head, path))
+        async with self.reading:
+            try:
+                found = path.stat()
+            except OSError:
+                return
+            now = found.st_mtime_ns, found.st_size, found.st_ino
+            if now == self.model_stamp or (self.trainer.running and self.head and not self.head.about["final"]
+                                           and not self.trainer.ready):
+                return
+            self.model_stamp = now
+            self.use(await self.pool.run(read_model_head, path))
 
     def use(self, head: Head) -> None:
         """Answer with this model from now on."""
@@ -352,7 +378,13 @@ class Workshop:
         if not head:
             raise NotThere("there is no model yet")
         size = upright_shape(str(self.album.file(photograph)))
-        scores: Scores = head.scores(read_features(self.work, photograph.id), size)
+        key = head.version, size, features_stamp(self.work, photograph.id)
+        known, scores = self.scored.get(photograph.id, (None, None))
+        if known != key:
+            scores = head.scores(read_features(self.work, photograph.id), size)
+            self.scored[photograph.id] = key, scores
+            for id in list(self.scored)[:-SCORED]:
+                self.scored.pop(id, None)
         return scores, size
 
     def answer_later(self) -> None:
@@ -389,19 +421,23 @@ class Workshop:
     # Telling
 
     def status(self) -> dict:
-        why, head = self.album.why_not(), self.head
+        """serial : a page that has seen a later status passes this one over"""
+        self.serial += 1
+        why, head, busy = self.album.why_not(), self.head, self.training
         model = head and {"version": head.version, "classes": list(head.classes), **head.about}
         training = self.trainer.status()
         training["lines"] = [*map(self.plain, training["lines"])]
         training["problem"] = training["problem"] and self.plain(training["problem"])
-        return {"problem": self.album.problem, "features": self.features(), "training": training,
-                "auto": self.auto, "stale": self.stale, "can_train": not why and not self.trainer.running,
-                "why_not": why or ("a training is running" if self.trainer.running else None), "model": model,
+        if busy and not self.trainer.running:
+            training["phase"] = "report"
+        return {"serial": self.serial, "problem": self.album.problem, "features": self.features(),
+                "training": training, "auto": self.auto, "stale": self.stale, "can_train": not why and not busy,
+                "why_not": why or ("a training is running" if busy else None), "model": model,
                 "report": (self.root / "report.html").is_file()}
 
     async def tell(self) -> None:
         status = self.status()
-        text = json.dumps(status)
+        text = json.dumps({**status, "serial": None})
         if text != self.told_status:
             self.told_status = text
             self.hub.send("status", status)
@@ -411,12 +447,12 @@ class Workshop:
         return text.replace(f"{self.root}/", "").replace(str(self.root), self.root.name)
 
     def state(self) -> dict:
-        folder = shown(self.root)
+        folder, tools = shown(self.root), shown(ROOT / "tools")
         return {"server": self.server, "folder": self.root.name, **self.classes(), "status": self.status(),
                 "commands": [
-                    {"what": "train", "line": f"tools/learn.py {folder}"},
-                    {"what": "segment", "line": f"tools/infer.py --model {folder}/model.ccnn --out masks new_photos"},
-                    {"what": "tags", "line": f"tools/import_tags.py {folder}/{TAGS}"}]}
+                    {"what": "train", "line": f"{tools}/learn.py {folder}"},
+                    {"what": "segment", "line": f"{tools}/infer.py --model {folder}/model.ccnn --out masks new_photos"},
+                    {"what": "tags", "line": f"{tools}/import_tags.py export.json --photos {folder} --write"}]}
 
 
 def digest_of(name: str) -> str:

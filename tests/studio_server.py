@@ -55,6 +55,8 @@ class Studio:
         if self.process.poll() is None:
             self.process.send_signal(number)
         self.process.wait(timeout=60)
+        if not self.process.stderr.closed:
+            self.said = self.process.stderr.read()
         for stream in (self.process.stdout, self.process.stderr):
             stream.close()
 
@@ -107,8 +109,8 @@ class Studio:
         answer = self.ask("POST", "/api/train", options)
         assert answer.status == 202, answer.body
         status = self.wait(lambda status: status["training"]["phase"] == "idle")
-        assert status["training"]["problem"] is None, status
-        return self.wait(lambda status: status["model"] and status["model"]["final"])
+        assert status["training"]["problem"] is None and status["model"]["final"], status
+        return status
 
 
 def descendants(pid):

@@ -497,6 +497,9 @@ def test_the_end_of_the_studio_is_the_end_of_its_children(start, photos, number)
     assert any("caffe train" in command for command in children.values()) and len(children) >= 4
     studio.end(number)
     assert not left(children)
+    if number == signal.SIGINT:                                     # the way to end it
+        assert studio.process.returncode == 0
+        assert studio.said == f"studio.py: closed; tags and model are in {photos}\n"
     with start(photos) as studio:                                   # and everything is there
         assert (photos / "tags.csv").read_text() == table
         assert studio.photographs()["2.jpg"]["tags"] == [1, 2]
@@ -538,7 +541,10 @@ def trained(root, place, tmp_path_factory):
 def test_training_answers_about_every_photograph(trained):
     status = trained.trained
     assert status["stale"] is False and status["model"]["photographs"] == 7 and status["report"]
-    assert trained.get("/api/loss").json["points"]
+    curve = trained.get("/api/loss").json
+    steps = [step for step, _ in curve["points"]]
+    assert curve["rounds"] == [0, 400] and steps == sorted(set(steps))          # the second round goes on
+    assert min(steps) == 0 and 400 in steps and 560 < max(steps) <= 600 == status["model"]["iterations"]
     answers = {one["number"]: one for one in trained.get("/api/answers").json["answers"]}
     assert all(np.isclose(sum(one["areas"]), 1, atol=1e-3) for one in answers.values())
     undecided = trained.photographs()["7.jpg"]["number"]

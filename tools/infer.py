@@ -93,7 +93,7 @@ def parse_args(argv):
     command.add_cluster_option(add)
     command.add_engine_options(add)
     add("--precision", choices=PRECISIONS, default="float32",
-        help="bf16: faster on processors that have it, less exact, never chosen by itself; needs `make bf16` "
+        help="bf16: faster on some processors that have it, less exact, never chosen by itself; needs `make bf16` "
              "(default: %(default)s)")
     add("--force", action="store_true", help="make masks again, and replace files made otherwise")
     args = parser.parse_args(argv)

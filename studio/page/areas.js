@@ -25,9 +25,13 @@ export class Areas extends EventTarget {
     show(number, explanation) {
         if (number !== this.number) this.moved = {}
         Object.assign(this, {number, explanation})
-        this.rows.clear()
-        const labels = (explanation?.areas ?? []).filter(({allowed, mask, q}) => allowed || mask > 0.005 || q > 0.005)
-        byId("areas").replaceChildren(...labels.map(area => this.row(area)))
+        const areas = (explanation?.areas ?? []).filter(({allowed, mask, q}) => allowed || mask > 0.005 || q > 0.005)
+        const shown = JSON.stringify([number, areas.map(({label, name, allowed}) => [label, name, allowed])])
+        if (shown !== this.shown) {                     // else the rows stay: a bound may be under the pointer
+            this.shown = shown
+            this.rows.clear()
+            byId("areas").replaceChildren(...areas.map(area => this.row(area)))
+        }
         say(byId("areas-text"), explanation ? texts.areasText : texts.areasNone)
         byId("rules").replaceChildren(...(explanation?.rules ?? []).map(({text}) => element("li", {}, text)))
         if (explanation) this.update(explanation)

@@ -3,6 +3,7 @@ import {address} from "./api.js"
 import {element, nameElement, swatch} from "./element.js"
 import {disputes} from "./listing.js"
 import {texts} from "./texts.js"
+import {inTurn} from "./turns.js"
 
 export const cellId = number => `photograph-${number}`
 
@@ -27,6 +28,7 @@ export class Cell {
         clearTimeout(this.timer)
         this.thumbnail.removeAttribute("src")       // a picture that is still on its way is given up
         this.mask?.removeAttribute("src")
+        this.maskSource = null                      // one that waits for its turn, too
         this.root.remove()
     }
 
@@ -43,18 +45,27 @@ export class Cell {
         const version = this.masks && this.store.answers.get(this.number)?.version
         if (!version) {
             this.mask?.remove()
-            this.mask = null
+            this.mask = this.maskSource = null
             return
         }
         const source = address.mask(this.number, version, 320)
-        if (this.timer || this.maskSource === source && this.mask) return
+        if (this.maskSource === source) return                  // it is there, or on its way
         this.maskSource = source
+        inTurn(done => this.maskSource === source ? this.fetchMask(source, done) : done())
+    }
+
+    fetchMask(source, done) {
         const mask = element("img", {alt: "", decoding: "async", draggable: "false", class: "mask"})
         mask.addEventListener("load", () => {
-            if (this.maskSource !== source || !this.masks) return
+            done()
+            if (this.maskSource !== source) return
             this.mask?.remove()
             this.mask = mask
             this.frame.append(mask)
+        })
+        mask.addEventListener("error", () => {
+            done()
+            if (this.maskSource === source) this.maskSource = null      // the next news try again
         })
         mask.src = source
     }

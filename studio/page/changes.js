@@ -90,7 +90,7 @@ export class Changes extends EventTarget {
     }
 
     /* The server answered: what it has is shown, but for what we want to change again. */
-    land(sent, {photographs, revision, conflicts = [], refused = []}) {
+    land(sent, {photographs, conflicts = [], refused = []}) {
         this.flying = new Map()
         const overruled = new Set(conflicts)
         const lost = photographs.filter(photograph => overruled.has(photograph.number)
@@ -109,7 +109,6 @@ export class Changes extends EventTarget {
             this.wanted.set(state.number, state)
         }
         this.store.tell("photographs", newest.map(photograph => photograph.number))
-        this.store.revision = Math.max(this.store.revision, revision)
         if (lost.length) this.store.tell("message", texts.conflict(lost.map(photograph => photograph.name)))
         for (const {number, error} of refused) {
             this.store.tell("message", texts.refused(this.store.photographs.get(number).name, error))

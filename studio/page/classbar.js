@@ -28,9 +28,12 @@ export class ClassBar {
         }
     }
 
-    /* The keys anew: classes changed. */
+    /* The keys anew if classes changed; else they stay, because a pointer may be on them. */
     build() {
         const classes = this.store.classes.filter(({label}) => label > 0)
+        const shown = JSON.stringify(classes.map(({label, name, colour}) => [label, name, colour]))
+        if (shown === this.shown) return this.show()
+        this.shown = shown
         const key = (action, hint, ...content) => element("button", {
             class: "key", "data-action": action, title: hint, "aria-pressed": "false",
             onclick: event => this.strike(action, event)}, ...content)

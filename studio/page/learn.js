@@ -36,7 +36,8 @@ export class LearnPanel {
         byId("train").disabled = byId("check").disabled = !status.can_train
         byId("train").classList.toggle("quiet", !status.stale)
         if (hadFocus && document.activeElement.hidden) byId(running ? "stop" : "train").focus()
-        say(byId("why-not"), running ? "" : status.why_not ?? (model && !status.stale ? texts.nothingNew : ""))
+        say(byId("why-not"), running ? "" : status.why_not ? texts.sentence(status.why_not)
+            : model && !status.stale ? texts.nothingNew : "")
         say(byId("phase"), running ? texts.phase(training) : "")
         const bar = byId("phase-bar")
         bar.hidden = !running
@@ -45,7 +46,7 @@ export class LearnPanel {
         say(byId("train-problem"), training.problem ?? "")
         byId("auto").setAttribute("aria-checked", status.auto)
         say(byId("model"), model ? texts.model(model) : "")
-        byId("lines").textContent = training.lines.join("\n")
+        say(byId("lines"), training.lines.join("\n"))
         byId("lines").parentElement.hidden = !training.lines.length
         this.showSteps()
         this.drawLoss()
@@ -68,9 +69,7 @@ export class LearnPanel {
     }
 
     drawLoss() {
-        const {points} = this.store.loss
-        const {training} = this.store.status
-        byId("loss").replaceChildren(
-            ...points.length > 1 ? [lossChart(points, training.iterations)] : [])
+        const {loss} = this.store
+        byId("loss").replaceChildren(...loss.points.length > 1 ? [lossChart(loss)] : [])
     }
 }

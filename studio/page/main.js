@@ -183,11 +183,24 @@ function showFilters() {
     for (const {label, name} of store.classes.slice(1)) {
         options.push([`class ${label}`, texts.filters.class(size(`class ${label}`), name)])
     }
-    const chosen = byId("filter").value || "all"
-    byId("filter").replaceChildren(...options.map(([value, text]) => element("option", {value}, text)))
-    byId("filter").value = chosen
-    if (byId("filter").selectedIndex < 0) byId("filter").value = "all"
+    showOptions(byId("filter"), options)
     say(byId("tally"), texts.tally(store.counts))
+}
+
+/* options: [[value, text]]. Elements stay where they can: the list may be open just now. */
+function showOptions(select, options) {
+    const same = select.options.length === options.length
+        && options.every(([value], place) => select.options[place].value === value)
+    if (same) {
+        options.forEach(([, text], place) => {
+            if (select.options[place].textContent !== text) select.options[place].textContent = text
+        })
+        return
+    }
+    const chosen = select.value
+    select.replaceChildren(...options.map(([value, text]) => element("option", {value}, text)))
+    select.value = chosen
+    if (select.selectedIndex < 0) select.selectedIndex = 0
 }
 
 function showWelcome() {
@@ -219,7 +232,7 @@ store.addEventListener("photographs", ({detail}) => {
         return isNew || gone && grid.places.has(number)
     })
     photographsSeen = store.photographs.size
-    if (detail === null || cameOrWent) list()
+    if (cameOrWent) list()
     grid.refresh(detail)
     classBar.show()
     showFiltersSoon()
@@ -353,6 +366,7 @@ classBar.input.addEventListener("keydown", event => {
 
 try {
     await store.start()
+    if (!grid.list.length) list()               // an empty folder: say what to do
     say(byId("folder"), store.folder)
     document.title = `${store.folder} – ${texts.title}`
     byId("undo").disabled = byId("redo").disabled = true

@@ -45,7 +45,7 @@ export class OutPanel {
             ["/api/export/tags.csv", texts.exportTags, counts.decided > 0, texts.afterTagging],
             ["/api/export/masks.zip", texts.exportMasks, model, texts.afterTraining],
             ["/api/export/coco.json", texts.exportCoco, model, texts.afterTraining],
-            ["/api/report.html", texts.exportReport, status.report, texts.afterCheck],
+            ["/api/report.html", texts.exportReport, status.report, texts.afterTraining],
         ]
         const ready = JSON.stringify(files)
         if (this.ready === ready) return
@@ -56,9 +56,12 @@ export class OutPanel {
     }
 
     showCommands() {
+        const shown = JSON.stringify(this.store.commands)
+        if (this.shown === shown) return
+        this.shown = shown
         byId("commands").replaceChildren(...this.store.commands.map(({what, line}) => {
             const code = element("code", {}, line)
-            const button = element("button", {"aria-label": texts.copyLabel(what)}, texts.copy)
+            const button = element("button", {"aria-label": texts.copyLabel(texts.commandFor[what] ?? what)}, texts.copy)
             button.onclick = async () => {
                 try {
                     await navigator.clipboard.writeText(line)
@@ -69,7 +72,9 @@ export class OutPanel {
                 }
                 setTimeout(() => { button.textContent = texts.copy }, 2500)
             }
-            return element("div", {class: "command"}, element("pre", {tabindex: "0"}, code), button)
+            return element("div", {},
+                           element("p", {class: "note"}, texts.commandFor[what] ?? what),
+                           element("div", {class: "command"}, element("pre", {tabindex: "0"}, code), button))
         }))
     }
 

@@ -4,6 +4,8 @@
    classes  status  answers  loss  batch  message (detail: a sentence) */
 import {call, connection} from "./api.js"
 
+const isSame = (a, b) => JSON.stringify(a) === JSON.stringify(b)
+
 const DEFAULTS = {tags: null, large: [], scribble: 0, problem: null, gone: false}
 
 export class Store extends EventTarget {
@@ -16,8 +18,11 @@ export class Store extends EventTarget {
     commands = []
     photographs = new Map()         // number: photograph, as shown
     answers = new Map()             // number: {version, areas, doubt}
-    loss = {run: null, points: []}
+    loss = {run: null, steps: 0, rounds: [], points: []}
     batch = null
+    refreshing = null               // a promise, while everything is asked for anew
+    again = false                   // and it is to be asked once more
+    heard = []                      // what events said meanwhile: done afterwards, because it may be newer
     isBusy = () => false            // number: a change of ours is under way; set by Changes
 
     async start() {
@@ -28,25 +33,51 @@ export class Store extends EventTarget {
         })
     }
 
-    async refresh() {
-        const [state, list, answers, loss] = await Promise.all(
-            ["state", "photographs", "answers", "loss"].map(what => call("GET", `/api/${what}`)))
-        const {server, folder, classes, counts, status, commands} = state
-        Object.assign(this, {server, folder, classes, counts, status, commands, loss,
-                             revision: Math.min(state.revision, list.revision)})
-        this.keep(list.photographs)
-        this.answers = new Map()
-        this.takeAnswers(answers)
-        for (const what of ["classes", "status", "answers", "loss"]) this.tell(what)
-        this.tell("photographs", null)
+    /* Ask for everything that may have changed. Resolves when that is shown. */
+    refresh() {
+        this.again = true
+        this.refreshing ??= this.askUntilDone().finally(() => { this.refreshing = null })
+        return this.refreshing
     }
 
+    async askUntilDone() {
+        while (this.again) {
+            this.again = false
+            try {
+                await this.ask()
+            } finally {
+                this.heard.splice(0).forEach(react => react())
+            }
+        }
+    }
+
+    async ask() {
+        const [state, answers, loss] = await Promise.all(
+            ["state", "answers", "loss"].map(what => call("GET", `/api/${what}`)))
+        const isNew = state.server !== this.server || state.revision !== this.revision
+        const list = isNew ? await call("GET", "/api/photographs") : null
+        const {server, folder, classes, counts, commands} = state
+        Object.assign(this, {server, folder, classes, counts, commands, loss})
+        const changed = list ? this.keep(list.photographs) : []
+        if (list) this.revision = Math.min(state.revision, list.revision)
+        this.tell("classes")
+        this.takeStatus(state.status)
+        this.takeAnswers(answers)
+        this.tell("answers")
+        this.tell("loss")
+        this.tell("photographs", changed)
+    }
+
+    /* Events keep what was asked for up to date. With each connection everything is asked for once: what happened
+       before it, nobody has told. */
     listen() {
         const source = new EventSource("/api/events")
-        const on = (name, react) => source.addEventListener(name, event => react(JSON.parse(event.data)))
-        on("hello", ({server, revision}) => {
-            if (server !== this.server || revision > this.revision) this.refresh().catch(() => {})
+        const on = (name, react) => source.addEventListener(name, event => {
+            const told = () => react(JSON.parse(event.data))
+            if (this.refreshing) this.heard.push(told)
+            else told()
         })
+        source.addEventListener("hello", () => this.refresh().catch(() => {}))
         on("status", status => this.takeStatus(status))
         on("changed", ({revision, photographs, all}) => {
             if (all) return this.refresh().catch(() => {})
@@ -54,10 +85,8 @@ export class Store extends EventTarget {
             this.take(photographs)
         })
         on("classes", news => this.takeClasses(news))
-        on("loss", ({run, points}) => {
-            if (run !== this.loss.run) this.loss = {run, points: []}
-            const last = this.loss.points.at(-1)?.[0] ?? -1
-            this.loss.points.push(...points.filter(([iteration]) => iteration > last))
+        on("loss", ({run, steps, rounds, from, points}) => {
+            this.loss = {run, steps, rounds, points: [...this.loss.points.slice(0, from), ...points]}
             this.tell("loss")
         })
         on("answers", news => {
@@ -90,23 +119,30 @@ export class Store extends EventTarget {
         this.tell("photographs", photographs.map(photograph => photograph.number))
     }
 
+    /* Returns the numbers of those that differ from before. News that come late, after newer ones, are none. */
     keep(photographs) {
+        const changed = []
         for (const photograph of photographs) {
-            if (this.isBusy(photograph.number, photograph)) continue
-            this.photographs.set(photograph.number, {...DEFAULTS, ...photograph})
+            const {number, revision} = photograph, before = this.photographs.get(number)
+            if (this.isBusy(number, photograph) || before?.revision > revision) continue
+            const now = {...DEFAULTS, ...photograph}
+            this.photographs.set(number, now)
+            if (!isSame(before, now)) changed.push(number)
         }
+        return changed
     }
 
     takeStatus(status) {
+        if (status.serial < this.status?.serial) return         // it comes late
         const version = this.status?.model?.version
         this.status = status
         this.tell("status")
         if (status.model?.version !== version) this.tell("answers")
     }
 
-    takeClasses({revision, classes, counts}) {
+    takeClasses({classes, counts}) {
         const names = JSON.stringify(this.classes.map(c => c.name))
-        Object.assign(this, {revision: Math.max(this.revision, revision), classes, counts})
+        Object.assign(this, {classes, counts})
         this.tell("classes")
         if (names !== JSON.stringify(classes.map(c => c.name))) this.tell("photographs", null)
     }

@@ -97,6 +97,7 @@ export const texts = {
         stopping: "Stopping after this step",
     })[phase] ?? phase,
     nothingNew: "The model knows all tags.",
+    sentence: line => `${line[0].toUpperCase()}${line.slice(1)}.`,
     auto: "Train by itself",
     autoHint: "Trains when you pause.",
     model: ({classes, photographs: seen, iterations, final}) =>
@@ -104,6 +105,8 @@ export const texts = {
         + `${counted(iterations, "step")}.`,
     lines: "What the training said",
     lossAxis: "loss over steps",
+    secondRound: "2nd round",
+    roundsHint: "The first round learns from the tags, the second from the masks of the first: its loss is another one.",
     lossSpoken: (first, last, steps) =>
         `Loss: ${first.toPrecision(2)} at first, ${last.toPrecision(2)} after ${steps} steps`,
 
@@ -114,8 +117,10 @@ export const texts = {
     exportMasks: ["masks.zip", "a mask per photograph"],
     exportCoco: ["coco.json", "the masks, as COCO"],
     exportReport: ["report.html", "what was learned, and which tags to doubt"],
-    afterTraining: "after a training", afterTagging: "after the first tag", afterCheck: "after a training with check",
+    afterTraining: "after a training", afterTagging: "after the first tag",
     commands: "The same from the command line",
+    commandFor: {train: "Train and check", segment: "Segment a folder of new photographs",
+                 tags: "Take over tags that another program has exported"},
     commandsHint: "The folder holds everything: tags, classes, model.",
     copy: "Copy", copied: "Copied", copySelected: "Press Ctrl+C", copyLabel: what => `Copy the command: ${what}`,
     batch: "Segment other photographs",

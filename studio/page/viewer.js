@@ -30,11 +30,14 @@ export class Viewer {
         byId("opacity").oninput = () => this.showOverlay()
         byId("probability").onchange = () => this.showOverlay()
         byId("picture").onload = () => this.fit()
-        byId("overlay").onerror = () => { byId("overlay").hidden = true }
+        byId("overlay").onerror = () => {
+            byId("overlay").hidden = true
+            byId("overlay").removeAttribute("src")              // the next news try again
+        }
         byId("marks").onload = () => this.scribbles.redraw()
         this.dialog.addEventListener("close", () => {
             const {number} = this
-            this.number = null
+            this.number = this.question = null
             closed(number)
         })
         this.areas.addEventListener("solve", ({detail}) => {
@@ -78,7 +81,7 @@ export class Viewer {
 
     show(number) {
         this.number = number
-        this.explanation = this.solved = null
+        this.explanation = this.solved = this.question = null
         const photograph = this.store.photographs.get(number)
         byId("viewer-title").firstChild.textContent = photograph.name
         byId("picture").src = address.picture(photograph)
@@ -122,24 +125,31 @@ export class Viewer {
             dispute => element("li", {}, texts.dispute(this.store.classOf(dispute.label).name, dispute))))
         const marks = byId("marks")
         marks.hidden = !photograph.scribble
-        if (photograph.scribble) marks.src = address.scribbles(photograph)
-        else this.scribbles.redraw()
+        const source = photograph.scribble ? address.scribbles(photograph) : null
+        if (!source) this.scribbles.redraw()
+        else if (marks.getAttribute("src") !== source) marks.src = source
         this.showOverlay()
+        const question = JSON.stringify([photograph, this.store.answers.get(this.number)?.version,
+                                         this.store.classes.map(({name}) => name)])
+        if (question === this.question) return
+        this.question = question
         clearTimeout(this.timer)
-        this.timer = setTimeout(() => this.explain(this.number), pause)
+        this.timer = setTimeout(() => this.explain(this.number, question), pause)
     }
 
-    async explain(number) {
+    async explain(number, question) {
         if (number === null) return
         try {
             const {width, height, explanation} = await call("GET", `/api/photographs/${number}`)
-            if (number !== this.number) return
+            if (number !== this.number || question !== this.question) return
             say(byId("viewer-facts"), this.store.photographs.get(number).problem ?? texts.pixels(width, height))
             this.explanation = this.solved = explanation
             this.areas.show(number, explanation)
             this.showOverlay()
         } catch (error) {
-            if (number === this.number) say(byId("viewer-facts"), error.message)
+            if (number !== this.number || question !== this.question) return
+            this.question = null                                // the next news ask again
+            say(byId("viewer-facts"), error.message)
         }
     }
 
