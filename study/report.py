@@ -25,34 +25,39 @@ def systems_table(results):
         if mious(results, name, "ilp"):
             title, paper_row = f"{title}, image-level prior", f"{paper_row}, ILP"
             lines.append(system_line(results, name, title, "ilp", (None, None), paper_row))
-    return markdown_table(["system", "command", "runs", "mIoU", "authors' CRF", "our CRF", "paper", "paper, CRF",
-                           "seconds to train"], lines)
+    return markdown_table(["system", "command", "runs", "mIoU, ± over seeds", "± over images", "authors' CRF", "our CRF",
+                           "paper", "paper, CRF", "seconds to train"], lines)
 
 
 def system_line(results, name, title, kind, presets, paper_row):
     ours = mious(results, name, kind)
     seconds = np.mean([result["seconds"] for result in results if result["row"] == name])
-    return [title, f"`study/study.py {name}`", str(len(ours)), said(ours),
+    return [title, f"`study/study.py {name}`", str(len(ours)), said(ours), over_images(draws(results, name, kind)),
             *(said(mious(results, name, preset)) for preset in presets),
             *(paper_miou(paper_row, crf) for crf in (False, True)), f"{seconds:.0f}"]
 
 
 def orderings_table(results):
-    """Which of two systems is better, and whether the gap exceeds two of its standard errors."""
+    """Which of two systems is better, and whether the gap exceeds two of its standard errors.
+
+    Two errors: of the mean over seeds, and over sets of images, on each of which both systems are scored.
+    """
     lines = []
     for better, worse in ORDERINGS:
         ours = [mious(results, name) for name in (better, worse)]
         if not all(ours):
             continue
         gap = np.mean(ours[0]) - np.mean(ours[1])
-        error = np.hypot(*[(deviation(values) or 0) / np.sqrt(len(values)) for values in ours])
+        seeds = np.hypot(*[(deviation(values) or 0) / np.sqrt(len(values)) for values in ours])
+        images = np.std(draws(results, better) - draws(results, worse), ddof=1)
+        error = np.hypot(seeds, images)
         holds = "yes" if gap > 2 * error else "no" if gap < -2 * error else "undecided"
         single = " (of one run)" if min(map(len, ours)) == 1 else ""
         theirs = [paper_miou(EXPERIMENTS[name].paper) for name in (better, worse)]
         paper_gap = theirs[0] - theirs[1] if None not in theirs else 0
         lines.append([f"{EXPERIMENTS[better].title} > {EXPERIMENTS[worse].title}", holds + single,
-                      f"{gap:+.1f} ± {error:.1f}", f"{paper_gap:+.1f}" if paper_gap else None])
-    return markdown_table(["ordering", "holds", "gap", "in the paper"], lines)
+                      f"{gap:+.1f}", f"{seeds:.1f}", f"{images:.1f}", f"{paper_gap:+.1f}" if paper_gap else None])
+    return markdown_table(["ordering", "holds", "gap", "± seeds", "± images", "in the paper"], lines)
 
 
 def bounds_table(results):
@@ -114,6 +119,17 @@ def draw(results, path):
 def mious(results, name, kind=""):
     """mIoU of every run of an experiment."""
     return [miou(result["iou"][kind]) for result in results if result["row"] == name and kind in result["iou"]]
+
+
+def draws(results, name, kind=""):
+    """mIoU on sets of images that are the same for every row, the mean of the runs."""
+    return np.mean([result["draws"][kind] for result in results if result["row"] == name and kind in result["draws"]],
+                   axis=0)
+
+
+def over_images(values):
+    """Standard deviation over sets of images, as text."""
+    return f"{np.std(values, ddof=1):.1f}"
 
 
 def by_masks(results):

@@ -25,6 +25,15 @@ def test_adaptive_bias_leaves_a_winner_alone():
     assert (adaptive_bias(f) == 0).all()
 
 
+def test_adaptive_bias_of_a_crop_without_background():
+    """Two labels, none of which is background: both get the share of an object."""
+    f = np.array([[5.0] * 10, [0.0] * 10]) + np.arange(10) * [[0], [0.1]]
+    b = adaptive_bias(f, rho_fg=0.2, rho_bg=0.9, background=False)
+    assert np.bincount((f + b[:, None]).argmax(axis=0)).tolist() == [8, 2]
+    b = adaptive_bias(f, rho_fg=0.2, rho_bg=0.9)
+    assert np.bincount((f + b[:, None]).argmax(axis=0)).tolist()[0] >= 8
+
+
 def test_log_mean_exp_lies_between_mean_and_maximum():
     f = np.random.default_rng(0).normal(size=(3, 50)) + 2000     # exp of this overflows
     soft = log_mean_exp(f)

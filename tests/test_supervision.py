@@ -7,11 +7,13 @@ import pytest
 from data_nets import still
 from sample_voc import make_sample
 from scipy.special import softmax
+from tiny_voc import make_voc
 
 import ccnn
+from ccnn.baselines import log_softmax
 from ccnn.constraints import Constraints, mask_constraints, tag_constraints
 from ccnn.errors import UserError
-from ccnn.labels import VOC_CLASSES, VOID
+from ccnn.labels import BACKGROUND, VOC_CLASSES, VOID
 from ccnn.samples import Samples
 from ccnn.supervision import (
     BOXES,
@@ -189,3 +191,29 @@ def test_its_settings_and_blobs_are_checked_like_any(halves, tmp_path):
 def test_without_the_entry_nobody_knows_it(tmp_path):
     with pytest.raises(UserError, match="'upper' is none of them"):
         Samples(still(make_sample(tmp_path / "voc"), tops=["data", "upper"]))
+
+
+def test_crops_of_one_pixel_are_full_supervision(tmp_path):
+    """Section 7.2: the tags of a crop of one pixel are its label, and the loss is the cross entropy."""
+    samples = Samples({"root": str(make_voc(tmp_path / "voc", images=4, size=(33, 25))), "split": "train", "crop": 1,
+                       "tops": ["data", "tags", "labels"]})
+    seen, rng = set(), np.random.default_rng(0)
+    for t in range(300):
+        sample, _ = samples[t]
+        label = int(sample["labels"].item())
+        if label != VOID:
+            seen.add(label)
+            f = rng.normal(size=(21, 1)).astype(np.float32)
+            c = SUPERVISION["tags"].constraints([sample["tags"]], 21, (1, 1), fg_lower=0.05)
+            assert ccnn.maximize(f, c).loss == pytest.approx(-log_softmax(f)[label, 0], abs=1e-5)
+    assert BACKGROUND in seen and len(seen) > 2
+
+
+def test_a_crop_inside_an_object_has_no_background(tmp_path):
+    """It has the tags of its labels alone; the whole image, and an image without tags, has background."""
+    c = SUPERVISION["tags"].constraints([np.array([0, 1, 1, 0], np.float32)], 4, (2, 2))
+    assert c.allowed.tolist() == [False, True, True, False] and (c.A[:, BACKGROUND] == 0).all() and len(c.b) == 2
+    p = ccnn.maximize(np.zeros((4, 4), np.float32), c).p
+    assert np.allclose(p.sum(axis=1), [0, 2, 2, 0])
+    c = SUPERVISION["tags"].constraints([np.zeros(4, np.float32)], 4, (2, 2))
+    assert c.allowed.tolist() == [True, False, False, False]
