@@ -25,8 +25,8 @@ def systems_table(results):
         if mious(results, name, "ilp"):
             title, paper_row = f"{title}, image-level prior", f"{paper_row}, ILP"
             lines.append(system_line(results, name, title, "ilp", (None, None), paper_row))
-    return markdown_table(["system", "command", "runs", "mIoU, ± over seeds", "± over images", "authors' CRF", "our CRF",
-                           "paper", "paper, CRF", "seconds to train"], lines)
+    return markdown_table(["system", "command", "runs", "mIoU ± seeds", "± images", "authors' CRF", "our CRF", "paper",
+                           "paper, CRF", "seconds to train"], lines)
 
 
 def system_line(results, name, title, kind, presets, paper_row):
