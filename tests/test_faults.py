@@ -62,7 +62,7 @@ VICTIMS = {"tool": lambda run: run.pid, "caffe": caffe_of, "reader": reader_of}
 
 def kill_at(start, victim, changes, moment):
     """Start a training of the prefix `a`, kill -9 one of its processes at a moment, and wait for the end of all."""
-    run = start("a", "max_iter=50000", *changes)
+    run = start("a", "max_iter=10000", *changes)           # with a snapshot of each, 4 GB must be free
     wait_for(moment, run)
     wait_for(lambda: VICTIMS[victim](run), run)
     alive = processes(run)
@@ -81,7 +81,7 @@ def test_after_kills_at_any_moment_the_weights_are_those_of_a_quiet_run(start, f
     before, within, between = victims
 
     # 1. before the first snapshot
-    alive = kill_at(start, before, ["snapshot=50000"], lambda: "Iteration 3 " in read(log))
+    alive = kill_at(start, before, ["snapshot=10000"], lambda: "Iteration 3 " in read(log))
     assert not list(folder.glob("a_iter_*"))
     wait_until(lambda: all(map(has_ended, alive)))          # nobody goes on writing
 

@@ -312,7 +312,7 @@ def test_files_to_take_away(trained, open_page, tmp_path):
     assert len([name for name in zipfile.ZipFile(tmp_path / "masks.zip").namelist() if name.endswith("0.png")]) >= 2
     coco = json.loads((tmp_path / "coco.json").read_text())
     assert len(coco["images"]) == 12 and {c["name"] for c in coco["categories"]} == {"cat", "dog"}
-    assert "tools/learn.py" in page.locator("#commands").text_content()
+    assert "/learn.py" in page.locator("#commands").text_content()          # a path with spaces is quoted before it
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.locator("#commands button").first.click()
     expect(page.locator("#commands button").first).to_have_text("Copied")

@@ -258,7 +258,7 @@ EOF
     for name in python caffe; do
         cat > "$usr/bin/private/$name" <<'EOF'
 #!/bin/sh
-bin=$(readlink -f "$0")
+bin=$(readlink -f "$0" 2> /dev/null)    # it would complain when this shell is killed
 bin=${bin%/*}
 usr=${bin%/bin/private}
 repo=${bin%/.caffe/*}

@@ -16,7 +16,7 @@ You may leave the column `large` out. Tags in another program, or in another kin
 as VOC's XML in photos/Annotations do in place of tags.csv. photos/constraints.toml may hold what else you know of your
 classes; docs/constraints.md explains it.
 
-The first time takes about two minutes for 60 photographs on two cores, and downloads VGG-16's convolutions (64 MB).
+The first time takes about a minute for 60 photographs on two cores, and downloads VGG-16's convolutions (64 MB).
 Look at report.html: photographs whose tags the model contradicts come first, because often the tag is wrong. Correct
 them, add photographs, and run the same command again. It says what has changed and computes only what that asks for.
 If nothing has changed, it says so and ends. ^C stops it at any time; the same command goes on.
