@@ -11,6 +11,7 @@ from ccnn.mistakes import SHOWN, Mistakes
 from ccnn.photo_names import Photographs
 from ccnn.priors import read_priors
 from ccnn.scribbles import Scribbles
+from ccnn.shares import read_shares
 from ccnn.shown import Facts
 from ccnn.tags import read_tags, tag_places
 from ccnn.text import and_more
@@ -27,10 +28,11 @@ class DataSet:
     csv       {id: (present, large)} if tags_from is a table, else None
     labelled  the ids whose mask supervises pixels
     scribbles ccnn.scribbles.Scribbles, for images without such a mask, or None
+    shares    {id: share of the background}, or None
     """
 
     def __init__(self, root, split=None, classes=None, images=None, masks=None, tags_from="masks", supervised=None,
-                 scribbles=None, unlisted="stop"):
+                 scribbles=None, shares=None, unlisted="stop"):
         if not os.path.isdir(root):
             raise UserError(f"{root}: no such folder; {GET_VOC} into data/VOCdevkit/VOC2012, or name a folder "
                             'of your own as "root" in the net\'s param_str')
@@ -43,6 +45,7 @@ class DataSet:
         self.source, self.ids = self.find_ids(split)
         self.labelled = self.find_labelled(supervised)
         self.scribbles = self.find_scribbles(scribbles) if scribbles else None
+        self.shares = read_shares(self.path(shares), self.ids) if shares else None
         if self.scribbles:              # then the masks need not be there
             self.labelled = {id for id in self.labelled if os.path.isfile(self.mask_file(id))}
 
@@ -170,6 +173,11 @@ class DataSet:
             raise UserError(f"{missing[0]}{and_more(missing)}: no such mask; {GET_VOC}, and images without masks "
                             'need "tags_from": "annotations" or a CSV file')
 
+    def check_shares(self, needs):
+        """UserError if shares are needed, and none are given."""
+        if "share" in needs and self.shares is None:
+            raise UserError('param_str: the top "share" needs "shares", the path of a CSV file')
+
     def read(self, id, needs):
         """The facts about an image that are needed."""
         mask, scribble, boxes, shapes = None, None, None, {}
@@ -185,4 +193,5 @@ class DataSet:
             file = self.box_file(id)
             shapes[file], boxes = read_boxes(file, self.classes, self.unlisted)
         row = self.csv[id] if self.csv is not None else None
-        return Facts(len(self.classes), self.tags_from, id in self.labelled, mask, boxes, row, shapes, scribble)
+        share = self.shares[id] if self.shares is not None else None
+        return Facts(len(self.classes), self.tags_from, id in self.labelled, mask, boxes, row, shapes, scribble, share)

@@ -49,6 +49,8 @@ def constrained(title, settings, more=(), **fields):
 
 TAGS = {"supervision": "tags", "fg_lower": 0.05, "fg_beta": 2, "bg_lower": 0.3, "bg_upper": 0.7}
 
+SHARES = {"supervision": "share", "margin": 0.1, "fg_lower": 0.05, "fg_beta": 2}
+
 SIZE = {"supervision": "size", "fg_lower": 0.1, "fg_beta": "inf", "small_upper": 0.01, "bg_lower": 0.2, "bg_upper": 0.7}
 
 BOXES = {"supervision": "boxes", "fraction": 0.75, "beta": 10}
@@ -63,6 +65,9 @@ SYSTEMS = {
         # what the bit of size itself says; with the paper's 0.01 a linear classifier scores less on images held out
         # (docs/reproduction.md has both)
         frozen={"small_upper": 0.1}),
+    "shares": constrained(
+        "CCNN, tags and guessed areas", SHARES, knows="its tags, and about how much of it is background",
+        paper="not in the paper", data=("shares",)),
     "crops": constrained(
         "CCNN, tags of random crops", TAGS, knows="the tags of a random crop", paper="section 7.3", data=("crop",)),
     "boxes": constrained("CCNN, boxes", BOXES, knows="boxes around its objects", paper="section 7.4"),
@@ -98,17 +103,18 @@ CLASSIFIER = System("tag classifier", knows="its tags", paper="section 7.2", blo
 
 # Data: where the images are. `crop` is the side of random crops; `supervised` images (a tenth of all) keep their masks.
 
-VOC = {"root": "data/VOCdevkit/VOC2012", "split": "train_aug", "crop": 321, "supervised": 1058}
+VOC = {"root": "data/VOCdevkit/VOC2012", "split": "train_aug", "crop": 321, "supervised": 1058,
+       "shares": "data/shares.csv"}
 
 CACHED = {"root": "data/VOCdevkit/VOC2012", "split": "train_aug", "features": "data/features",
-          "crop": 144, "supervised": 1058}         # 144 of 224 pixels, as 321 of 500
+          "shares": "data/shares.csv", "crop": 144, "supervised": 1058}         # 144 of 224 pixels, as 321 of 500
 
 POOL4 = {**CACHED, "features": "data/pool4"}
 
 ABOUT = {"head_deploy": {"size": VGG16.size}}       # what tools/infer.py cannot see in a net
 
 DEMO = {"root": "data/demo", "split": "train", "classes": "data/demo/classes.txt", "stride": 4,
-        "crop": 97, "supervised": 20}
+        "crop": 97, "supervised": 20, "shares": "data/demo/shares.csv"}
 
 
 # Layers
@@ -177,25 +183,26 @@ def input_layer(blob, *shape):
     return layer("data", "Input", [], [blob], f"input_param {{ shape {{ {dims} }} }}")
 
 
-def data_layer(system, data, top=None):
+def data_layer(system, data, top=None, held=False):
     """An image, or its features, and as much of its supervision as the system may see. `top` renames the input."""
     kind, first = ("FeatureDataLayer", "features") if "features" in data else ("VOCDataLayer", "data")
-    blobs = supervision_blobs(system, "scribbles" in data)
+    blobs = supervision_blobs(system, "scribbles" in data, held)
     particular = {key for other in SYSTEMS.values() for key in other.data}.difference(SYSTEMS[system].data)
     settings = {key: value for key, value in data.items() if key not in particular}
     settings.update(tops=[first, *blobs], mirror=data.get("mirror", True), seed=data.get("seed", 1))
     return python_layer("data", "voc_data", kind, [], [top or first, *blobs], settings)
 
 
-def supervision_blobs(system, scribbles):
-    """What the system knows of an image, as blobs; with scribbles, the labels of some pixels too."""
-    return tuple(dict.fromkeys([*SYSTEMS[system].blobs, *(["labels"] if scribbles else [])]))
+def supervision_blobs(system, scribbles, held):
+    """What the system knows of an image, as blobs; with scribbles, the labels of some pixels too; which image it is, if
+    its p is held."""
+    return tuple(dict.fromkeys([*SYSTEMS[system].blobs, *["labels"] * scribbles, *["number"] * held]))
 
 
 def loss_layer(system, scribbles=False, **changes):
     """The loss per pixel, from the scores `fc8`. `changes` replace or add to the system's settings."""
     kind, settings = SYSTEMS[system].loss, {**SYSTEMS[system].settings, **changes}
-    bottoms = ["fc8", *supervision_blobs(system, scribbles)]
+    bottoms = ["fc8", *supervision_blobs(system, scribbles, settings.get("hold", 1) > 1)]
     if kind == "SoftmaxWithLoss":
         return layer("loss", kind, bottoms, ["loss"], "loss_param { ignore_label: 255 }")
     if kind == CCNN:       # `solver`, for the log: violation before, gap, iterations, seconds
@@ -276,15 +283,20 @@ def trunk():
     return input_layer("data", 1, 3, 224, 224) + vgg16(kernel=2) + features()
 
 
-def head(labels=LABELS, cells_only=False):
+def coarse_features(every):
+    """`coarse`: the features of every so many rows and columns."""
+    return pool("coarse", "features", stride=every, kernel=1, pad=0)
+
+
+def head(labels=LABELS, cells_only=False, bottom="features"):
     """A linear classifier of cell i and of the image: fc8_i = W features_i + V image + biases.
 
     `image` is the mean of the features over all cells: what an image shows says much about its cells. The scores
     V image are added to every cell as a bias; if `cells_only`, they stay 0. No layer has a name that VGG-16's weights
     would fill.
     """
-    text = score("fc8_cell", "features", labels, top="fc8_cell")
-    text += layer("image", "Pooling", ["features"], ["image"], "pooling_param { pool: AVE  global_pooling: true }")
+    text = score("fc8_cell", bottom, labels, top="fc8_cell")
+    text += layer("image", "Pooling", [bottom], ["image"], "pooling_param { pool: AVE  global_pooling: true }")
     if cells_only:
         text += conv("fc8_image", "image", labels, kernel=1, filler='type: "constant"', learns=False)
     else:
@@ -321,12 +333,12 @@ def demo_net(labels=DEMO_LABELS):
     return text + score("fc8", "conv2", labels)
 
 
-def trained_head(system, labels=LABELS, cells_only=None, **changes):
+def trained_head(system, labels=LABELS, cells_only=None, bottom="features", **changes):
     """The classifier on features that are frozen, or nearly so, and its loss; `changes` as for loss_layer.
 
     cells_only : as for head(); None: as the system has it
     """
-    return (head(labels, SYSTEMS[system].cells_only if cells_only is None else cells_only)
+    return (head(labels, SYSTEMS[system].cells_only if cells_only is None else cells_only, bottom)
             + loss_layer(system, **{**SYSTEMS[system].frozen, **changes}))
 
 

@@ -52,6 +52,8 @@ FILES = {       # what DataSet takes
     "scribbles": Setting(optional(TEXT), None, "for images without a mask: the folder of PNGs that mark some pixels, "
                                                "with label ids and 255 where unknown, from root or from the working "
                                                "directory; or a constraints.toml that names it, see ccnn.priors"),
+    "shares": Setting(optional(TEXT), None, "CSV file with a line `image,share` for every image: the part of it that "
+                                            "is background, as far as somebody knows or guesses it"),
     "unlisted": Setting(one_of("stop", "skip"), "stop", '"stop" at an object in Annotations whose class is not among '
                                                         'the classes, or "skip" it: its pixels are background'),
 }
@@ -93,6 +95,7 @@ class Samples:
         self.size = self.input_size()
         self.files = self.input_files()
         self.data.check_masks(self.needs)
+        self.data.check_shares(self.needs)
         self.cached_order = functools.lru_cache(maxsize=2)(self.order)
 
     @classmethod
@@ -109,6 +112,8 @@ class Samples:
         if s["crop"] and s["tags_from"] not in ("masks", "annotations"):
             raise UserError('param_str: crop needs tags_from "masks" or "annotations", because a CSV file does not say '
                             "what a crop shows")
+        if s["crop"] and "number" in s["tops"]:
+            raise UserError("param_str: the top `number` is for what is kept of whole images; crop none")
         if "sizes" in s["tops"] and s["tags_from"] == "annotations":
             raise UserError('param_str: sizes need tags_from "masks", or a CSV file with a column of large tags, '
                             "because boxes tell no areas")
@@ -160,7 +165,7 @@ class Samples:
         """Image `index`, mirrored if toss < 1/2, cropped at the fractions v of the way down and u across; of its sizes,
         the one at the fraction s."""
         flip = self.mirror and toss < 0.5
-        facts = self.data.read(self.ids[index], self.needs)
+        facts = self.data.read(self.ids[index], self.needs)._replace(number=int(index))
         file, long_side = self.input_at(index, s)
         value, y, x = self.window(file, long_side, flip, (v, u), facts.shapes)
         shown = Shown(facts, y, x, flip, self.large)

@@ -19,6 +19,8 @@ class Facts(NamedTuple):
     row: Optional[tuple] = None             # (present, large) from the table
     shapes: Optional[dict] = None           # {file: (height, width) of the image that it was made for}
     scribble: Optional[np.ndarray] = None   # H x W label ids of some pixels, VOID elsewhere
+    share: Optional[float] = None           # of the background, known or guessed
+    number: Optional[int] = None            # of the image in the list
 
 
 class Shown:
@@ -31,7 +33,7 @@ class Shown:
         self.facts, self.labels, self.y, self.x, self.large_share = facts, facts.labels, y, x, large_share
         self.mask, self.scribble = (array[:, ::-1] if flip and array is not None else array
                                     for array in (facts.mask, facts.scribble))
-        self.boxes = facts.boxes
+        self.boxes, self.mirrored = facts.boxes, flip
         if flip and self.boxes is not None:
             self.boxes = [(label, y0, x.size - x1, y1, x.size - x0) for label, y0, x0, y1, x1 in self.boxes]
         if self.boxes is not None:

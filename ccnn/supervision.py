@@ -28,7 +28,7 @@ class Blob(NamedTuple):
     name: str
     meaning: str
     dims: tuple         # of one image: numbers; "L", "H", "W" as in the scores; another letter for any number
-    needs: str          # what the data layer must read: "tags", "boxes" or "mask"
+    needs: str          # what the data layer must read: "tags", "boxes", "mask" or "share"
     make: Callable      # ccnn.shown.Shown -> the array
     read: Callable      # the array -> what the constraint function takes; ValueError if the array holds anything else
     example: Any        # such a value for 2 labels on a grid of 2 x 2 cells, with which settings are tried
@@ -61,6 +61,14 @@ def flags(name, values):
     return on
 
 
+def fraction(name, values):
+    """A number in 0..1."""
+    value = values.item()
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} must be in 0..1; got {value:g}")
+    return value
+
+
 TAGS = Blob("tags", "1 where a label is in the image; the background is in all but some crops", ("L",), "tags",
             make=lambda shown: np.where(np.arange(shown.labels) == BACKGROUND, shown.background,
                                         shown.present).astype(np.float32),
@@ -69,6 +77,14 @@ TAGS = Blob("tags", "1 where a label is in the image; the background is in all b
 SIZES = Blob("sizes", "1 where a label covers a large part of the image", ("L",), "tags",
              make=lambda shown: shown.large.astype(np.float32),
              read=partial(flags, "sizes"), example=np.array([False, True]))
+
+SHARE = Blob("share", "the part of the image that is background, known or guessed", (1,), "share",
+             make=lambda shown: np.array([shown.facts.share], np.float32),
+             read=lambda values: fraction("share", values), example=0.5)
+
+NUMBER_OF_IMAGE = Blob("number", "the number of the image in the list, and 1 if it is mirrored", (2,), "tags",
+             make=lambda shown: np.array([shown.facts.number, shown.mirrored], np.float32),
+             read=lambda values: tuple(int(value) for value in values.ravel()), example=(0, 0))
 
 BOXES = Blob("boxes", "label, y0, x0, y1, x1 on the score grid, half-open; label -1: no box", ("B", 5), "boxes",
              make=lambda shown: np.array(shown.box_cells() or [(-1, 0, 0, 0, 0)], np.float32),
@@ -132,8 +148,14 @@ def crop_constraints(present, fg_lower=0.05, fg_beta=2.0, bg_lower=0.3, bg_upper
     return Constraints(c.A[rows], c.b[rows], c.beta[rows], present)
 
 
+def share_constraints(present, share, margin=0.1, fg_lower=0.05, fg_beta=2.0):
+    """tag_constraints where the background covers about `share` of the image: share - margin .. share + margin."""
+    return tag_constraints(present, fg_lower, fg_beta, max(share - margin, 0.0), min(share + margin, 1.0))
+
+
 SUPERVISION = {
     "tags": Supervision([TAGS], crop_constraints),
+    "share": Supervision([TAGS, SHARE], share_constraints),
     "size": Supervision([TAGS, SIZES], size_constraints),
     "boxes": Supervision([BOXES], box_constraints),
 }
@@ -145,8 +167,8 @@ KNOWN_PIXELS = Supervision([LABELS], mask_constraints)        # an addition to a
 
 def all_blobs():
     """{name: Blob} of every kind: what the data layers can deliver."""
-    kinds = [*SUPERVISION.values(), KNOWN_PIXELS]
-    return {blob.name: blob for blob in [*(blob for kind in kinds for blob in kind.blobs), FILLED_BOXES]}
+    of_kinds = [blob for kind in [*SUPERVISION.values(), KNOWN_PIXELS] for blob in kind.blobs]
+    return {blob.name: blob for blob in [*of_kinds, FILLED_BOXES, NUMBER_OF_IMAGE]}
 
 
 def with_known_pixels(c, known, mask_share):

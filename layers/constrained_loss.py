@@ -19,8 +19,19 @@ import ccnn
 from ccnn.errors import suggest
 from ccnn.labels import VOC_CLASSES, read_classes
 from ccnn.priors import read_priors
-from ccnn.settings import POSITIVE, SWITCH, TEXT, Setting, optional, parse, read_settings
-from ccnn.supervision import KNOWN_PIXELS, LABELS, MASK_SHARE, SUPERVISION, violation, with_known_pixels, without_rows
+from ccnn.settings import COUNT, POSITIVE, SWITCH, TEXT, Setting, optional, parse, read_settings
+from ccnn.supervision import (
+    KNOWN_PIXELS,
+    LABELS,
+    MASK_SHARE,
+    NUMBER_OF_IMAGE,
+    SUPERVISION,
+    violation,
+    with_known_pixels,
+    without_rows,
+)
+
+TINY = np.float32(1e-37)        # stands for a probability that float32 cannot hold
 
 
 class ConstrainedLossLayer(LossLayer):
@@ -33,6 +44,8 @@ class ConstrainedLossLayer(LossLayer):
       "boxes"  boxes    N x B x 5, (label, y0, x0, y1, x1) on the score grid, half-open; label -1: no box
     then, if wished,
                labels   N x 1 x H x W, the label of a pixel, 255 where it is unknown
+    and, if hold > 1,
+               number   N x 2, the number of the image, and 1 if it is mirrored
     top[0]     loss     mean over images of mean_i KL(p_i || q_i); of the sum over i unless normalize
     top[1]     diagnostics, if wished: N x 4, the largest violation of a constraint by q, the solver's duality
                gap (inf where the constraints contradict each other), its iterations, its seconds
@@ -46,6 +59,10 @@ class ConstrainedLossLayer(LossLayer):
     The gradient is q - p per pixel. At hardness 1 it is the gradient of the optimal value KL + beta' xi; at any other
     hardness, of KL with p held fixed, as in the authors' experiments.
 
+    With hold = K the layer minimises the same energy in turns, as section 4 describes it: p is found at every K-th
+    visit of an image, and held fixed between. The loss then is KL(p || q) with that p, and the price beta' xi of its
+    slack. What is held lies in memory: a training that is resumed begins by finding every p anew.
+
     Contradictory constraints (status "infeasible": a scribble larger than a hard upper bound) do not end a training.
     The layer trains the image on the labels that each pixel may have, without the bounds. It counts such images, and
     also the solutions that miss tol (status "stalled"), whose p it uses. It reports the 1st, 10th, 100th ... on stderr.
@@ -57,6 +74,8 @@ class ConstrainedLossLayer(LossLayer):
         "hardness": Setting(POSITIVE, 1.0, "p is nearest to softmax(hardness * f)"),
         "method": Setting(TEXT, "newton", "of ccnn.maximize"),
         "tol": Setting(POSITIVE, 1e-6, "of ccnn.maximize"),
+        "hold": Setting(COUNT, 1, "visits of an image for which its p stays as it is; more than 1 needs the bottom "
+                                  "`number`, and hardness 1"),
         "mask_share": Setting(POSITIVE, MASK_SHARE, "see ccnn.supervision.with_known_pixels"),
         "priors": Setting(optional(TEXT), None, "the path of a constraints.toml: what is known of the classes; see "
                                                 "ccnn.priors. Its rules are about whole images, so crop none; if they "
@@ -82,16 +101,21 @@ class ConstrainedLossLayer(LossLayer):
         self.priors = read_priors(settings["priors"], self.classes) if settings["priors"] else None
         self.remembered = functools.lru_cache(maxsize=1000)(self.from_bytes)
         self.counts = {"infeasible": 0, "stalled": 0}
+        if settings["hold"] > 1 and settings["hardness"] != 1:
+            self.fail(f"hold = {settings['hold']} needs hardness 1, with which p and q share one energy")
+        self.held = {}          # number of an image: (p, L x H x W float32, not mirrored; its price; visits left)
         return settings
 
     def check_blobs(self, bottoms, tops):
-        need = len(self.inputs)
+        held = (NUMBER_OF_IMAGE,) if self.settings["hold"] > 1 else ()
+        need = len(self.inputs) + len(held)
         if bottoms not in (need, need + 1) or tops not in (1, 2):
-            self.fail(f"takes bottoms {', '.join(self.inputs)}[, labels] with supervision "
+            self.fail(f"takes bottoms {', '.join(self.inputs)}[, labels]{', number' * len(held)} with supervision "
                       f"{self.settings['supervision']!r}, and tops loss[, diagnostics]; got {bottoms} and {tops}")
         self.knows_pixels = bottoms > need
         if self.knows_pixels:
             self.given += (LABELS,)
+        self.given += held
 
     def fit(self, shapes, top):
         super().fit(shapes, top)
@@ -113,6 +137,12 @@ class ConstrainedLossLayer(LossLayer):
         for k in range(len(f)):
             with self.naming(k):
                 constraints.append(self.image_constraints(k, bottom))
+        if self.settings["hold"] > 1:
+            return [self.held_loss(k, c, f[k], diff[k], bottom) for k, c in enumerate(constraints)]
+        return self.solved_losses(constraints, f, diff)
+
+    def solved_losses(self, constraints, f, diff):
+        """Every p is found for these scores."""
         start = time.perf_counter()
         try:
             solutions = ccnn.maximize_batch(f, constraints, **self.solver, diff=diff)
@@ -122,6 +152,27 @@ class ConstrainedLossLayer(LossLayer):
             self.fail(f"{str(error).partition(': ')[2]} ({self.where(error.image)})")
         seconds = (time.perf_counter() - start) / len(f)
         return [self.outcome(k, c, s, f[k], diff[k], seconds) for k, (c, s) in enumerate(zip(constraints, solutions))]
+
+    def held_loss(self, k, c, f, diff, bottom):
+        """p stays as it was found, for settings["hold"] visits of the image."""
+        number, mirrored = NUMBER_OF_IMAGE.read(bottom[len(self.given)].data[k])
+        shape = self.shapes[0][1:]
+        p, price, visits = self.held.get(number, (None, 0.0, 0))
+        q = softmax(f)
+        if visits and p.shape != shape:
+            self.fail(f"image {number} has scores of shape {shape}, and had {p.shape} when its p was found; hold needs "
+                      f"whole images, of one size each ({self.where(k)})")
+        if not visits:
+            loss, = self.solved_losses([c], f[None], diff[None])
+            p = q - diff * f.shape[1]
+            price, visits = loss - divergence(p, q), self.settings["hold"]
+            p = p.reshape(shape)[:, :, ::-1 if mirrored else 1].copy()
+        elif self.diagnostics is not None:
+            self.diagnostics[k] = violation(c, q), 0, 0, 0
+        self.held[number] = p, price, visits - 1
+        p = p[:, :, ::-1 if mirrored else 1].reshape(f.shape)
+        np.divide(q - p, f.shape[1], out=diff)
+        return divergence(p, q) + price
 
     def outcome(self, k, c, s, f, diff, seconds):
         """The loss of image k. Report what is not optimal; replace the solution of contradictory constraints."""
@@ -164,3 +215,15 @@ class ConstrainedLossLayer(LossLayer):
                        "stalled": f"the solver missed tol = {self.solver['tol']:g}, its best p is used"}[status]
             print(f"{type(self).__name__}: {status} image no. {count}: {meaning} ({self.where(k)})",
                   file=sys.stderr, flush=True)
+
+
+def softmax(f):
+    """q, L x n."""
+    e = np.exp(f - f.max(axis=0))
+    return e / e.sum(axis=0)
+
+
+def divergence(p, q):
+    """mean_i KL(p_i || q_i); what p gives nothing costs nothing."""
+    on = p > 0
+    return float((p[on] * np.log(p[on] / np.maximum(q[on], TINY))).sum(dtype=float)) / p.shape[1]

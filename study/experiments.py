@@ -11,10 +11,13 @@ class Experiment(NamedTuple):
     note: str = ""                      # after the system's title
     loss: dict = {}                     # other settings of the loss layer
     supervised: Union[int, str, None] = None    # images that keep their masks: their number, or "5 %"
+    areas: int = 0                      # images whose area of background is known; the others' is guessed
     solver: Optional[str] = None        # solvers/head_<solver>.prototxt, if not the system's
     changes: tuple = ()                 # of the solver, as "key=value"
     cells_only: Optional[bool] = None   # the classifier does not see the image's mean; None: as the system has it
     start: Optional[str] = None         # the experiment whose weights it starts with
+    std: float = 0.01                   # of the first weights
+    every: int = 1                      # only every so many rows and columns of the features: 4 is a stride of 32
     conv5: bool = False                 # VGG's last block learns, too, from cached pool4
     ilp: bool = False                   # scored with an image-level prior, too
     seeds: int = 3                      # runs
@@ -31,13 +34,17 @@ class Experiment(NamedTuple):
         return CLASSIFIER if self.system == "classifier" else SYSTEMS[self.system]
 
     @property
+    def bottom(self):
+        """What the classifier sees."""
+        return "features" if self.every == 1 else "coarse"
+
+    @property
     def only_cells(self):
         return self.trained.cells_only if self.cells_only is None else self.cells_only
 
 
 # Images that keep their masks; none is the row tags, all the row full.
-SHARES = ("1 %", "5 %", "10 %", "25 %", "50 %")
-COUNTS = (100, 366, 1464)
+MASKS = ("1 %", "5 %", "10 %", "25 %", "50 %")
 
 STARTED = {"start": "classifier", "note": "classifier first"}
 
@@ -74,10 +81,21 @@ EXPERIMENTS = {
                                      crf_seeds=0, paper="CCNN tags"),
     "tags": Experiment("tags", paper="CCNN tags"),
     "tags_started": Experiment("tags", **STARTED, crf_seeds=0, paper="CCNN tags"),
+    "tags_std_0.1": Experiment("tags", "cells only, random start of std 0.1", cells_only=True, std=0.1, seeds=1,
+                               crf_seeds=0),
+    "tags_std_1": Experiment("tags", "cells only, random start of std 1", cells_only=True, std=1.0, seeds=1,
+                             crf_seeds=0),
+    # section 4: p found at every visit of an image, or at every second; section 6: the stride
+    "tags_longer": Experiment("tags", "two more epochs", start="tags", seeds=1, crf_seeds=0),
+    "tags_held": Experiment("tags", "two more epochs with p held fixed", start="tags", loss={"hold": 2}, seeds=1,
+                            crf_seeds=0),
+    "tags_32s": Experiment("tags", "stride 32", every=4, crf_seeds=0),
     # section 6: one image per step with momentum 0.99 against twenty with 0.9, the same images
     "tags_paper": Experiment("tags", "the paper's schedule", solver="tags_paper", crf_seeds=1, paper="CCNN tags"),
     "tags_batch": Experiment("tags", "20 images per step, momentum 0.9", solver="tags_paper", crf_seeds=0,
                              changes=("iter_size=20", "momentum=0.9", "max_iter=1058", "stepsize=353", "base_lr=1e-2")),
+    # ours: the areas of 100 images tell about how much of every image is background
+    "shares": Experiment("shares", areas=100, crf_seeds=1),
     # section 7.3
     "em_adapt_crops": Experiment("em_adapt_crops", **STARTED, crf_seeds=1, paper="EM-Adapt crops"),
     "crops": Experiment("crops", crf_seeds=1, paper="CCNN crops"),
@@ -97,7 +115,7 @@ EXPERIMENTS = {
     "conv5_full": Experiment("full", CONV5, start="full", conv5=True, seeds=1, crf_seeds=1),
     # supplement, IV and III
     **{semi_name(masks): Experiment("semi", f"{masks} masks", supervised=masks, crf_seeds=0)
-       for masks in (*SHARES, *COUNTS)},
+       for masks in MASKS},
     **{bounds_name(*bounds): Experiment(
         "size", "other bounds", seeds=1, crf_seeds=0,
         loss={**PAPERS, **dict(zip(("fg_lower", "bg_lower", "bg_upper"), bounds))}) for *bounds, _ in BOUNDS[1:]},
@@ -109,6 +127,7 @@ COMPARED = tuple(name for name in EXPERIMENTS if not name.startswith(("semi", "b
 # Which of two experiments should score more.
 ORDERINGS = (("em_adapt", "mil_fcn"), ("em_adapt", "mil_base"), ("tags_cells", "em_adapt"), ("tags", "em_adapt_image"),
              ("tags_cells", "em_adapt_random"), ("tags_cells", "mil_fcn_random"), ("tags_cells", "tags_cells_started"),
-             ("tags", "tags_cells"), ("tags_paper", "tags_batch"), ("crops", "tags"), ("crops", "em_adapt_crops"),
+             ("tags", "tags_cells"), ("tags", "tags_32s"), ("tags_held", "tags_longer"), ("shares", "tags"),
+             ("tags_paper", "tags_batch"), ("crops", "tags"), ("crops", "em_adapt_crops"),
              ("size", "tags"), ("size_10", "size"), ("boxes", "size"), ("boxes", "size_10"), ("boxes", "filled_boxes"),
              ("full", "boxes"))

@@ -1,6 +1,6 @@
 """The tables and the figure of the study, made from what its runs scored."""
 import numpy as np
-from experiments import COMPARED, COUNTS, EXPERIMENTS, ORDERINGS, SHARES, bounds_name, semi_name
+from experiments import COMPARED, EXPERIMENTS, MASKS, ORDERINGS, bounds_name, semi_name
 from runs import miou
 
 from ccnn.files import whole_file
@@ -135,8 +135,8 @@ def over_images(values):
 def by_masks(results):
     """(number of images with masks, mIoU of every run), of those that are done, in ascending order."""
     images = IMAGES["train_aug"]
-    names = {0: "tags", **{round(images * int(share[:-2]) / 100): semi_name(share) for share in SHARES},
-             **{count: semi_name(count) for count in COUNTS}, images: "full"}
+    names = {0: "tags", **{round(images * int(masks[:-2]) / 100): semi_name(masks) for masks in MASKS},
+             images: "full"}
     found = {count: mious(results, name) for count, name in sorted(names.items())}
     return [(count, ours) for count, ours in found.items() if ours]
 

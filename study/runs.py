@@ -24,6 +24,7 @@ from ccnn.lists import read_split
 from ccnn.net import load_caffe, load_net
 from ccnn.paths import ROOT
 from ccnn.scores import confusion, scored, truth_paths
+from ccnn.shares import guess_shares
 from ccnn.trunk import VGG16
 from ccnn.vgg16 import trunk_weights
 from ccnn.weights import convolutions, fill, read_caffemodel, write_caffemodel
@@ -116,14 +117,17 @@ def sources(run):
     """What a run is made of: {name of a file in its folder: text}."""
     experiment, settings = run.experiment, run.settings
     data = {**nets.CACHED, "root": str(settings.root), "features": str(run.inputs), "split": settings.train,
-            "seed": run.seed, "supervised": str(run.folder / "masks.txt")}
+            "seed": run.seed, "supervised": str(run.folder / "masks.txt"), "shares": str(run.folder / "shares.csv")}
     if experiment.conv5:
         net = nets.conv5_net(experiment.system, data, cells_only=experiment.only_cells, **experiment.loss)
     elif experiment.system == "classifier":
         net = nets.data_layer("tags", data) + nets.tag_classifier("fc8_cell", "features")
     else:
-        net = nets.data_layer(experiment.system, data) + nets.trained_head(
-            experiment.system, cells_only=experiment.only_cells, **experiment.loss)
+        net = (nets.data_layer(experiment.system, data, held=experiment.loss.get("hold", 1) > 1)
+               + (nets.coarse_features(experiment.every) if experiment.every > 1 else "")
+               + nets.trained_head(experiment.system, cells_only=experiment.only_cells, bottom=experiment.bottom,
+                                   **experiment.loss))
+        net = net.replace("std: 0.01", f"std: {experiment.std:g}")
     part = "conv5" if experiment.conv5 else "head"
     solver = ROOT / f"solvers/{part}_{experiment.solver or experiment.system}.prototxt"
     return {"net.prototxt": net, "solver.prototxt": solver.read_text()}
@@ -132,8 +136,11 @@ def sources(run):
 def train(run):
     """The path of the trained model."""
     experiment, folder = run.experiment, run.folder
+    names = read_split(run.settings.root, run.settings.train)
+    if experiment.areas:
+        known = random.Random(run.seed).sample(names, experiment.areas)
+        guess_shares(run.settings.root, run.settings.features, names, known, folder / "shares.csv")
     if experiment.supervised:
-        names = read_split(run.settings.root, run.settings.train)
         share, is_share, _ = str(experiment.supervised).partition(" %")
         count = round(len(names) * int(share) / 100) if is_share else int(share)
         kept = random.Random(run.seed).sample(names, count)
@@ -178,8 +185,8 @@ def score(run, model, kinds):
     for number, (name, mask) in enumerate(zip(names, truth_paths(settings.root, names))):
         f = forward(net, run.inputs / f"{name}.npy")
         truth = read_mask(mask)
-        rgb = read_image(settings.root / f"JPEGImages/{name}.jpg")
-        scores = Scores(f, fit(*truth.shape, size), VGG16.stride, VGG16.offset)
+        rgb = read_image(settings.root / f"JPEGImages/{name}.jpg") if settings.crf.keys() & set(kinds) else None
+        scores = Scores(f, fit(*truth.shape, size), VGG16.stride * run.experiment.every, VGG16.offset)
         for kind in kinds:
             labels = label(kind, rgb, f, scores.cells(*truth.shape), settings.crf)
             found[kind][number] = confusion(truth, labels, LABELS)
@@ -197,8 +204,11 @@ def deploy_net(experiment):
     if experiment.conv5:
         return (nets.input_layer("pool4", 1, VGG16.inner["pool4"], side, side)
                 + nets.vgg16_block(5, "pool4", dilation=2) + nets.features() + nets.head())
-    head = nets.score("fc8_cell", "features", LABELS) if experiment.system == "classifier" else nets.head()
-    return nets.input_layer("features", 1, VGG16.channels, side, side) + head
+    text = nets.input_layer("features", 1, VGG16.channels, side, side)
+    if experiment.system == "classifier":
+        return text + nets.score("fc8_cell", "features", LABELS)
+    return text + (nets.coarse_features(experiment.every) if experiment.every > 1 else "") + nets.head(
+        bottom=experiment.bottom)
 
 
 def confusions_file(run, kind):
