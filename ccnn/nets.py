@@ -49,7 +49,7 @@ def constrained(title, settings, more=(), **fields):
 
 TAGS = {"supervision": "tags", "fg_lower": 0.05, "fg_beta": 2, "bg_lower": 0.3, "bg_upper": 0.7}
 
-SHARES = {"supervision": "share", "margin": 0.1, "fg_lower": 0.05, "fg_beta": 2}
+SHARES = {"supervision": "share", "margin": 0.05, "fg_lower": 0.05, "fg_beta": 2}
 
 SIZE = {"supervision": "size", "fg_lower": 0.1, "fg_beta": "inf", "small_upper": 0.01, "bg_lower": 0.2, "bg_upper": 0.7}
 
@@ -99,6 +99,10 @@ SYSTEMS = {
 # Not a way to segment, but where MIL and EM start; see tag_classifier.
 CLASSIFIER = System("tag classifier", knows="its tags", paper="section 7.2", blobs=("tags",),
                     loss="SigmoidCrossEntropyLoss", cells_only=True)
+
+
+# Systems for which VGG's last block learns, too, from cached pool4.
+CONV5 = ("tags", "shares", "size", "boxes", "full")
 
 
 # Data: where the images are. `crop` is the side of random crops; `supervised` images (a tenth of all) keep their masks.
@@ -364,7 +368,7 @@ def nets():
         made[f"demo_{system}"] = data_layer(system, DEMO) + demo_net() + loss_layer(system)
     made["ccnn_tags_32s"] = (data_layer("tags", VOC) + vgg16(32, kernel=2) + classifier(stride=32)
                              + loss_layer("tags", normalize=False))
-    for system in ("tags", "size", "boxes", "full"):
+    for system in CONV5:
         made[f"conv5_{system}"] = conv5_net(system, POOL4)
     made["classifier"] = data_layer("tags", VOC) + vgg16() + fc7() + tag_classifier("fc8", "fc7")
     made["head_classifier"] = data_layer("tags", CACHED) + tag_classifier("fc8_cell", "features")

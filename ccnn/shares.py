@@ -59,13 +59,20 @@ def guess_shares(root, features, names, known, out):
 
     An image is told by the mean of its features over all cells; `features` is their folder.
     """
-    means = np.array([np.load(features / f"{name}.npy").mean(axis=(1, 2), dtype=np.float32) for name in names])
+    means = np.array([image_mean(features / f"{name}.npy") for name in names])
     number = {name: k for k, name in enumerate(names)}
-    shares = {number[name]: true_share(mask) for name, mask in zip(known, truth_paths(root, known))}
+    shares = {number[name]: background_share(read_mask(mask)) for name, mask in zip(known, truth_paths(root, known))}
     write_shares(out, dict(zip(names, guess(means, shares))))
 
 
-def true_share(mask):
-    """Of the background in the labelled pixels of a mask."""
-    areas = np.bincount(read_mask(mask).ravel(), minlength=VOID + 1)[:VOID]
-    return areas[BACKGROUND] / areas.sum()
+def background_share(mask):
+    """Of the labelled pixels of a mask, those that are background."""
+    return np.count_nonzero(mask == BACKGROUND) / max(1, np.count_nonzero(mask != VOID))
+
+
+def image_mean(file):
+    """The mean of cached features over all cells."""
+    try:
+        return np.load(file).mean(axis=(1, 2), dtype=np.float32)
+    except (OSError, ValueError, EOFError) as error:
+        raise UserError(f"{file}: {error}; run tools/cache_features.py") from None

@@ -148,7 +148,7 @@ def crop_constraints(present, fg_lower=0.05, fg_beta=2.0, bg_lower=0.3, bg_upper
     return Constraints(c.A[rows], c.b[rows], c.beta[rows], present)
 
 
-def share_constraints(present, share, margin=0.1, fg_lower=0.05, fg_beta=2.0):
+def share_constraints(present, share, margin=0.05, fg_lower=0.05, fg_beta=2.0):
     """tag_constraints where the background covers about `share` of the image: share - margin .. share + margin."""
     return tag_constraints(present, fg_lower, fg_beta, max(share - margin, 0.0), min(share + margin, 1.0))
 

@@ -22,6 +22,7 @@ from tqdm import tqdm
 from ccnn import command
 from ccnn.errors import UserError
 from ccnn.labels import VOID, indexed
+from ccnn.shares import background_share, write_shares
 
 CLASSES = ("fish", "beetle", "kite", "snail", "leaf")
 
@@ -190,7 +191,7 @@ def annotation(name, shape, boxes):
 def draw(root, train=200, val=60, seed=1):
     """Write the data set below root. A folder that has this very set already is left as it is."""
     root = Path(root)
-    mark, made = f"train {train} val {val} seed {seed} drawing 1\n", root / "drawn.txt"
+    mark, made = f"train {train} val {val} seed {seed} drawing 2\n", root / "drawn.txt"
     if made.is_file() and made.read_text() == mark:
         return root
     if root.exists() and not made.is_file() and any(root.iterdir()):
@@ -202,7 +203,7 @@ def draw(root, train=200, val=60, seed=1):
                for name in ("JPEGImages", "SegmentationClass", "Annotations", "ImageSets/Segmentation")}
     for folder in folders.values():
         folder.mkdir(parents=True)
-    splits = {"train": range(train), "val": range(train, train + val)}
+    splits, shares = {"train": range(train), "val": range(train, train + val)}, {}
     for split, numbers in splits.items():
         for number in tqdm(numbers, desc=f"drawing {split}", unit="image", disable=None):
             name = f"drawn_{number:05d}"
@@ -210,9 +211,11 @@ def draw(root, train=200, val=60, seed=1):
             Image.fromarray(image).save(folders["JPEGImages"] / f"{name}.jpg", quality=95)
             indexed(mask).save(folders["SegmentationClass"] / f"{name}.png")
             (folders["Annotations"] / f"{name}.xml").write_text(annotation(name, mask.shape, boxes))
+            shares[name] = background_share(mask)
         lines = "".join(f"drawn_{number:05d}\n" for number in numbers)
         (folders["ImageSets/Segmentation"] / f"{split}.txt").write_text(lines)
     (fresh / "classes.txt").write_text("\n".join(("background", *CLASSES)) + "\n")
+    write_shares(fresh / "shares.csv", shares)
     (fresh / "drawn.txt").write_text(mark)
     shutil.rmtree(root, ignore_errors=True)
     os.rename(fresh, root)

@@ -108,6 +108,7 @@ EXPERIMENTS = {
     "full": Experiment("full", crf_seeds=1),
     # the last block of VGG-16 learns, too
     "conv5_tags": Experiment("tags", CONV5, start="tags", conv5=True, seeds=1, crf_seeds=1, paper="CCNN tags"),
+    "conv5_shares": Experiment("shares", CONV5, areas=100, start="shares", conv5=True, seeds=1, crf_seeds=1),
     "conv5_size": Experiment("size", f"small up to 0.1, {CONV5}", start="size_10", conv5=True, seeds=1, crf_seeds=1,
                              paper="CCNN size"),
     "conv5_boxes": Experiment("boxes", CONV5, start="boxes", conv5=True, seeds=1, crf_seeds=1,
