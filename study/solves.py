@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""How many iterations and milliseconds an image takes the solver, on score maps of real images (paper, section 4).
+
+    study/study.py tags size size_10 --seeds 1          # the models
+    study/solves.py --out docs                          # the table, and solves.json
+
+The paper says: less than 50 iterations, and under 30 ms on one core. Here every eighth image of val is solved by
+projected gradient ascent, as in the paper, and by Newton's method, our default; each to a duality gap of 1e-6.
+"""
+import json
+import time
+from pathlib import Path
+
+import _activate  # noqa: F401
+import numpy as np
+import runs
+from experiments import EXPERIMENTS
+
+import ccnn
+from ccnn import command
+from ccnn.errors import UserError
+from ccnn.files import whole_file
+from ccnn.images import read_mask
+from ccnn.labels import BACKGROUND, LABELS, VOID
+from ccnn.lists import read_split
+from ccnn.net import load_caffe, load_net
+from ccnn.paper import SIZE
+from ccnn.scores import truth_paths
+from ccnn.supervision import SUPERVISION
+from ccnn.tables import markdown_table
+
+ROWS = ("tags", "size", "size_10")
+METHODS = {"pga": "projected gradient", "newton": "Newton"}
+
+
+def main(argv=None):
+    args = parse_args(argv)
+    load_caffe()
+    names = read_split(args.root, "val")[::8]
+    masks = [read_mask(path) for path in truth_paths(args.root, names)]
+    found = [measure(row, args, names, masks, method) for row in ROWS for method in METHODS]
+    print(table(found))
+    if args.out:
+        with whole_file(args.out / "solves.json") as part:
+            part.write_text("[\n" + ",\n".join(map(json.dumps, found)) + "\n]\n")
+
+
+def measure(row, args, names, masks, method):
+    """Iterations and milliseconds of every image."""
+    experiment, folder = EXPERIMENTS[row], args.folder / row / "1"
+    models = sorted(folder.glob("head_iter_*.caffemodel"), key=lambda path: int(path.stem.rpartition("_")[2]))
+    if not models:
+        raise UserError(f"{folder}: has no model; run study/study.py {row} --seeds 1")
+    net = load_net(folder / "deploy.prototxt", models[-1])
+    system = experiment.trained
+    settings = {**system.settings, **system.frozen, **experiment.loss}
+    kind = SUPERVISION[settings.pop("supervision")]
+    iterations, seconds = [], []
+    for name, mask in zip(names, masks):
+        f = runs.forward(net, args.features / f"{name}.npy").reshape(LABELS, -1)
+        areas = np.bincount(mask.ravel(), minlength=VOID + 1)[:LABELS]
+        blobs = {"tags": np.where(np.arange(LABELS) == BACKGROUND, 1, areas > 0), "sizes": areas > SIZE["large"] * areas.sum()}
+        c = kind.constraints([blobs[name].astype(np.float32) for name in kind.names], LABELS, None,
+                             **{key: float(value) for key, value in settings.items()})
+        start = time.perf_counter()
+        solved = ccnn.maximize(f, c, method=method)
+        seconds.append(time.perf_counter() - start)
+        iterations.append(solved.iterations)
+        if solved.status != "optimal":
+            raise UserError(f"{name}: the solver ended with {solved.status!r}")
+    return {"row": row, "method": method, "iterations": iterations, "ms": [round(1e3 * s, 3) for s in seconds]}
+
+
+def table(found):
+    lines = []
+    for result in found:
+        iterations, ms = np.array(result["iterations"]), np.array(result["ms"])
+        lines.append([EXPERIMENTS[result["row"]].title, METHODS[result["method"]], str(len(iterations)),
+                      f"{100 * np.mean(iterations < 50):.0f} %", str(int(np.median(iterations))),
+                      str(int(iterations.max())), f"{np.median(ms):.2f}", f"{ms.max():.1f}"])
+    return markdown_table(["constraints", "method", "images", "below 50 iterations", "median", "most", "ms, median",
+                           "ms, most"], lines)
+
+
+def parse_args(argv):
+    parser = command.parser(__doc__)
+    add = parser.add_argument
+    add("--root", type=Path, default=Path("data/VOCdevkit/VOC2012"), metavar="DIR", help="(default: %(default)s)")
+    add("--features", type=Path, default=Path("data/features"), metavar="DIR", help="(default: %(default)s)")
+    add("--folder", type=Path, default=Path("output/study"), metavar="DIR", help="of the runs (default: %(default)s)")
+    add("--out", type=Path, metavar="DIR", help="also write solves.json here")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    command.run(main)
