@@ -85,11 +85,18 @@ def masks_table(results):
 
 
 def classes_table(results):
-    """IoU of every class, the mean of the runs."""
-    lines = []
+    """IoU of every class, the mean of the runs; the paper's before the first row that repeats it."""
+    lines, told = [], set()
     for name in COMPARED:
-        for kind, suffix in (("", ""), ("heads", " w/ CRF")):
+        for kind, crf in (("", False), ("heads", True)):
             ious = [result["iou"][kind] for result in results if result["row"] == name and kind in result["iou"]]
+            suffix = " w/ CRF" * crf
+            for row in paper_rows():
+                key = row.name, crf
+                if ious and (row.name, row.split, row.crf) == (EXPERIMENTS[name].paper, "val", crf) and row.iou \
+                        and key not in told:
+                    told.add(key)
+                    lines.append([f"paper: {row.name}{suffix}", "val", *row.iou, row.miou])
             if ious:
                 lines.append([EXPERIMENTS[name].title + suffix, "val", *map(miou, zip(*ious)), miou(ious)])
     return markdown_table(["IoU", "set", *(SHORT.get(name, name) for name in VOC_CLASSES), "mIoU"], lines)
