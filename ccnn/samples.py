@@ -114,6 +114,8 @@ class Samples:
                             "what a crop shows")
         if s["crop"] and "number" in s["tops"]:
             raise UserError("param_str: the top `number` is for what is kept of whole images; crop none")
+        if s["crop"] and "share" in s["tops"]:
+            raise UserError("param_str: the top `share` is of whole images; crop none")
         if "sizes" in s["tops"] and s["tags_from"] == "annotations":
             raise UserError('param_str: sizes need tags_from "masks", or a CSV file with a column of large tags, '
                             "because boxes tell no areas")

@@ -3,7 +3,7 @@ import csv
 
 import numpy as np
 
-from ccnn.errors import UserError
+from ccnn.errors import UserError, reason
 from ccnn.files import whole_file
 from ccnn.images import read_mask
 from ccnn.labels import BACKGROUND, VOID
@@ -13,24 +13,34 @@ from ccnn.text import and_more
 
 def read_shares(path, ids):
     """{id: share of the background} from a CSV file with a line `image,share` for each of the ids."""
+    shares = {}
     try:
         with open(path, newline="", encoding="utf-8") as file:
-            shares = {name: number(path, line, share) for line, (name, share) in enumerate(csv.reader(file), 1)}
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; it should have a line `image,share` for every image") from None
-    except ValueError as error:
-        raise UserError(f"{path}: {error}; every line must be `image,share`") from None
+            for line, cells in enumerate(csv.reader(file), 1):
+                if cells:
+                    name, share = read_line(cells, f"{path}, line {line}")
+                    shares[name] = share
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{path}: {reason(error)}; {REMEDY}") from None
     missing = [id for id in ids if id not in shares]
     if missing:
-        raise UserError(f"{path}: has no line for {missing[0]!r}{and_more(missing)}")
+        raise UserError(f"{path}: has no line for {missing[0]!r}{and_more(missing)}; {REMEDY}")
     return shares
 
 
-def number(path, line, text):
-    share = float(text)
+REMEDY = "it must have a line `image,share` for every image, as tools/guess_shares.py writes them"
+
+
+def read_line(cells, where):
+    """(id, share)"""
+    try:
+        name, text = cells
+        share = float(text)
+    except ValueError:
+        raise UserError(f"{where}: must be `image,share`; got {','.join(cells)!r}") from None
     if not 0 <= share <= 1:
-        raise UserError(f"{path}: line {line}: a share must be in 0..1; got {text}")
-    return share
+        raise UserError(f"{where}: a share must be in 0..1; got {text}")
+    return name, share
 
 
 def write_shares(path, shares):
@@ -75,4 +85,4 @@ def image_mean(file):
     try:
         return np.load(file).mean(axis=(1, 2), dtype=np.float32)
     except (OSError, ValueError, EOFError) as error:
-        raise UserError(f"{file}: {error}; run tools/cache_features.py") from None
+        raise UserError(f"{file}: {reason(error)}; run tools/cache_features.py") from None

@@ -13,9 +13,10 @@ import sys
 import time
 
 import numpy as np
-from loss_layer import LossLayer
+from loss_layer import LossLayer, finite
 
 import ccnn
+from ccnn.baselines import log_softmax
 from ccnn.errors import suggest
 from ccnn.labels import VOC_CLASSES, read_classes
 from ccnn.priors import read_priors
@@ -31,8 +32,6 @@ from ccnn.supervision import (
     without_rows,
 )
 
-TINY = np.float32(1e-37)        # stands for a probability that float32 cannot hold
-
 
 class ConstrainedLossLayer(LossLayer):
     """KL(p || q), where p is the distribution nearest to q = softmax(f) that obeys what is known of the image.
@@ -40,6 +39,7 @@ class ConstrainedLossLayer(LossLayer):
     bottom[0]  scores   N x L x H x W
     then the blobs of the supervision (ccnn.supervision):
       "tags"   tags     N x L, 1 where a label is in the image
+      "share"  tags, and share: N x 1, the part of the image that is background
       "size"   tags, and sizes: N x L, 1 where a label covers more than a tenth of the image
       "boxes"  boxes    N x B x 5, (label, y0, x0, y1, x1) on the score grid, half-open; label -1: no box
     then, if wished,
@@ -51,7 +51,7 @@ class ConstrainedLossLayer(LossLayer):
                gap (inf where the constraints contradict each other), its iterations, its seconds
 
     param_str  JSON: SETTINGS, and the keyword arguments of the constraint function: tag_constraints,
-               size_constraints or box_constraints. "inf" is the price of a hard row
+               share_constraints, size_constraints or box_constraints. "inf" is the price of a hard row
 
     What is known of the classes ("priors") goes before the bounds of the supervision, and is below what is known of
     pixels.
@@ -60,8 +60,8 @@ class ConstrainedLossLayer(LossLayer):
     hardness, of KL with p held fixed, as in the authors' experiments.
 
     With hold = K the layer minimises the same energy in turns, as section 4 describes it: p is found at every K-th
-    visit of an image, and held fixed between. The loss then is KL(p || q) with that p, and the price beta' xi of its
-    slack. What is held lies in memory: a training that is resumed begins by finding every p anew.
+    visit of an image, and held fixed between. The loss then is KL(p || q) with that p; the price beta' xi of its slack
+    does not change. What is held lies in memory: a training that is resumed begins by finding every p anew.
 
     Contradictory constraints (status "infeasible": a scribble larger than a hard upper bound) do not end a training.
     The layer trains the image on the labels that each pixel may have, without the bounds. It counts such images, and
@@ -103,7 +103,7 @@ class ConstrainedLossLayer(LossLayer):
         self.counts = {"infeasible": 0, "stalled": 0}
         if settings["hold"] > 1 and settings["hardness"] != 1:
             self.fail(f"hold = {settings['hold']} needs hardness 1, with which p and q share one energy")
-        self.held = {}          # number of an image: (p, L x H x W float32, not mirrored; its price; visits left)
+        self.held = {}          # number of an image: (p, L x H x W float32, not mirrored; visits for which it stays)
         return settings
 
     def check_blobs(self, bottoms, tops):
@@ -137,42 +137,49 @@ class ConstrainedLossLayer(LossLayer):
         for k in range(len(f)):
             with self.naming(k):
                 constraints.append(self.image_constraints(k, bottom))
-        if self.settings["hold"] > 1:
-            return [self.held_loss(k, c, f[k], diff[k], bottom) for k, c in enumerate(constraints)]
-        return self.solved_losses(constraints, f, diff)
+        if self.settings["hold"] == 1:
+            return self.solved_losses(constraints, f, diff)
+        losses = []
+        for k, c in enumerate(constraints):
+            with self.naming(k):
+                losses.append(self.held_loss(k, c, f[k], diff[k], bottom))
+        return losses
 
-    def solved_losses(self, constraints, f, diff):
-        """Every p is found for these scores."""
+    def solved_losses(self, constraints, f, diff, first=0):
+        """Every p is found for these scores, of the images `first`, first + 1, ... of the batch."""
         start = time.perf_counter()
         try:
             solutions = ccnn.maximize_batch(f, constraints, **self.solver, diff=diff)
         except ValueError as error:
             if not hasattr(error, "image"):
                 raise
-            self.fail(f"{str(error).partition(': ')[2]} ({self.where(error.image)})")
+            self.fail(f"{str(error).partition(': ')[2]} ({self.where(first + error.image)})")
         seconds = (time.perf_counter() - start) / len(f)
-        return [self.outcome(k, c, s, f[k], diff[k], seconds) for k, (c, s) in enumerate(zip(constraints, solutions))]
+        return [self.outcome(first + k, c, s, f[k], diff[k], seconds)
+                for k, (c, s) in enumerate(zip(constraints, solutions))]
 
     def held_loss(self, k, c, f, diff, bottom):
-        """p stays as it was found, for settings["hold"] visits of the image."""
+        """The loss of image k, whose p stays as it was found for settings["hold"] visits."""
         number, mirrored = NUMBER_OF_IMAGE.read(bottom[len(self.given)].data[k])
-        shape = self.shapes[0][1:]
-        p, price, visits = self.held.get(number, (None, 0.0, 0))
-        q = softmax(f)
+        shape, turn = self.shapes[0][1:], -1 if mirrored else 1
+        p, visits = self.held.get(number, (None, 0))
         if visits and p.shape != shape:
             self.fail(f"image {number} has scores of shape {shape}, and had {p.shape} when its p was found; hold needs "
                       f"whole images, of one size each ({self.where(k)})")
-        if not visits:
-            loss, = self.solved_losses([c], f[None], diff[None])
-            p = q - diff * f.shape[1]
-            price, visits = loss - divergence(p, q), self.settings["hold"]
-            p = p.reshape(shape)[:, :, ::-1 if mirrored else 1].copy()
-        elif self.diagnostics is not None:
-            self.diagnostics[k] = violation(c, q), 0, 0, 0
-        self.held[number] = p, price, visits - 1
-        p = p[:, :, ::-1 if mirrored else 1].reshape(f.shape)
-        np.divide(q - p, f.shape[1], out=diff)
-        return divergence(p, q) + price
+        log_q = log_softmax(finite(f))
+        q = np.exp(log_q)
+        if visits:
+            shown = p[:, :, ::turn].reshape(f.shape)
+            np.divide(q - shown, f.shape[1], out=diff)
+            loss = divergence(shown, log_q)
+            if self.diagnostics is not None:
+                self.diagnostics[k] = violation(c, q), 0, 0, 0
+        else:
+            loss, = self.solved_losses([c], f[None], diff[None], first=k)
+            p = np.maximum(q - diff * f.shape[1], 0).reshape(shape)[:, :, ::turn].copy()
+            visits = self.settings["hold"]
+        self.held[number] = p, visits - 1
+        return loss
 
     def outcome(self, k, c, s, f, diff, seconds):
         """The loss of image k. Report what is not optimal; replace the solution of contradictory constraints."""
@@ -198,7 +205,7 @@ class ConstrainedLossLayer(LossLayer):
         if self.priors:
             c = self.priors.apply(c, (height, width))
         if self.knows_pixels:
-            known = KNOWN_PIXELS.constraints([bottom[len(self.given)].data[k]], labels, (height, width))
+            known = KNOWN_PIXELS.constraints([bottom[1 + len(arrays)].data[k]], labels, (height, width))
             c = with_known_pixels(c, known, self.settings["mask_share"])
         return c
 
@@ -217,13 +224,7 @@ class ConstrainedLossLayer(LossLayer):
                   file=sys.stderr, flush=True)
 
 
-def softmax(f):
-    """q, L x n."""
-    e = np.exp(f - f.max(axis=0))
-    return e / e.sum(axis=0)
-
-
-def divergence(p, q):
-    """mean_i KL(p_i || q_i); what p gives nothing costs nothing."""
+def divergence(p, log_q):
+    """mean_i KL(p_i || q_i), L x n each; what p gives nothing costs nothing."""
     on = p > 0
-    return float((p[on] * np.log(p[on] / np.maximum(q[on], TINY))).sum(dtype=float)) / p.shape[1]
+    return float((p[on] * (np.log(p[on]) - log_q[on])).sum(dtype=float)) / p.shape[1]

@@ -59,7 +59,8 @@ def measure(row, args, names, masks, method):
     for name, mask in zip(names, masks):
         f = runs.forward(net, args.features / f"{name}.npy").reshape(LABELS, -1)
         areas = np.bincount(mask.ravel(), minlength=VOID + 1)[:LABELS]
-        blobs = {"tags": np.where(np.arange(LABELS) == BACKGROUND, 1, areas > 0), "sizes": areas > SIZE["large"] * areas.sum()}
+        blobs = {"tags": np.where(np.arange(LABELS) == BACKGROUND, 1, areas > 0),
+                 "sizes": areas > SIZE["large"] * areas.sum()}
         c = kind.constraints([blobs[name].astype(np.float32) for name in kind.names], LABELS, None,
                              **{key: float(value) for key, value in settings.items()})
         start = time.perf_counter()

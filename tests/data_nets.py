@@ -53,10 +53,15 @@ def coded_voc(folder, width=100, height=75, scale=1):
 
 
 def expected_supervision(rows, columns, cell_rows, cell_columns, mask, objects):
-    """Tags, sizes, boxes and labels of the pixels rows x columns with cells at cell_rows x cell_columns, by loops."""
+    """Tags, sizes, boxes and labels of the pixels rows x columns with cells at cell_rows x cell_columns, by loops.
+
+    A whole image has background; a crop that shows objects has it only if it shows that, too.
+    """
     pixels = [int(mask[y, x]) for y in rows for x in columns]
     known = [label for label in pixels if label != VOID]
-    tags = [float(label == 0 or label in known) for label in range(21)]
+    whole = len(rows) == len(mask) and len(columns) == len(mask[0])
+    tags = [float(label in known) for label in range(21)]
+    tags[0] = float(whole or 0 in known or not known)
     sizes = [float(known.count(label) > 0.1 * len(known)) for label in range(21)]
     boxes = []
     for label, y0, x0, y1, x1 in objects:

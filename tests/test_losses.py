@@ -2,6 +2,7 @@
 import json
 import os
 import subprocess
+from functools import partial
 
 import caffe
 import numpy as np
@@ -211,14 +212,14 @@ def test_gradient_of_em_adapt_holds_the_segmentation_fixed(tmp_path, images, wei
     check(tmp_path, EM, settings, blobs, lambda k, f: kl(p[k], f), lambda k, f: kl(p[k], f), weight)
 
 
-def mil_fcn(k, f):
+def mil_fcn(k, f, tags=TAGS):
     log_q = f - np.log(np.exp(f).sum(axis=0))
-    return -np.mean([log_q[l].max() for l in np.flatnonzero(TAGS[k])])
+    return -np.mean([log_q[l].max() for l in np.flatnonzero(tags[k])])
 
 
-def mil_base(k, f, r):
+def mil_base(k, f, r, tags=TAGS):
     s = np.log(np.exp(r * f).mean(axis=1)) / r
-    return -np.mean([s[l] - np.log(np.exp(s).sum()) for l in np.flatnonzero(TAGS[k])])
+    return -np.mean([s[l] - np.log(np.exp(s).sum()) for l in np.flatnonzero(tags[k])])
 
 
 @batches
@@ -419,12 +420,37 @@ def test_images_of_a_batch_do_not_meet(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [CCNN, EM, MIL_FCN, MIL_BASE])
-def test_background_needs_no_tag(tmp_path, kind):
-    blobs = inputs("tags", 3)
+def test_an_image_without_tags_is_background(tmp_path, kind):
+    blobs = {"scores": scores(2), "tags": np.eye(L, dtype=np.float32)[[0, 0]]}
     tagged, gradient, _ = run(tmp_path, kind, {}, blobs)
-    blobs["tags"] = blobs["tags"] * [0, 1, 1, 1, 1]
-    untagged, same, _ = run(tmp_path, kind, {}, blobs)
+    untagged, same, _ = run(tmp_path, kind, {}, {**blobs, "tags": 0 * blobs["tags"]})
     assert tagged == untagged and (gradient == same).all()
+
+
+INSIDE = TAGS * np.array([0, 1, 1, 1, 1], np.float32)          # crops inside objects: background is not among the tags
+
+
+@pytest.mark.parametrize("kind", [CCNN, EM])
+def test_a_crop_without_background_has_none_in_p(tmp_path, kind):
+    """The gradient is (q - p) / n: what is not among the tags has no p. Every label that is has a share of it."""
+    blobs = {"scores": scores(3), "tags": INSIDE}
+    _, diff, _ = run(tmp_path, kind, {}, blobs)
+    e = np.exp(blobs["scores"].reshape(3, L, -1))
+    p = e / e.sum(axis=1, keepdims=True) - 3 * H * W * diff.reshape(e.shape)
+    assert np.allclose(p.sum(axis=1), 1, atol=1e-5)
+    assert np.array_equal(p.mean(axis=2) > 1e-4, INSIDE == 1)
+    if kind == EM:          # of labels that are all objects, each wins on a fifth of the pixels or more: 5 of 24
+        assert (p.round().sum(axis=2)[INSIDE == 1] >= 5).all()
+
+
+def test_mil_of_a_crop_without_background(tmp_path):
+    """The mean is over the labels that are there; one of them alone, in the second image."""
+    blobs = {"scores": scores(3), "tags": INSIDE}
+    f = blobs["scores"].reshape(3, L, -1).astype(float)
+    for kind, expected in ((MIL_FCN, mil_fcn), (MIL_BASE, partial(mil_base, r=5))):
+        loss, _, _ = run(tmp_path, kind, {}, blobs)
+        assert loss == pytest.approx(np.mean([expected(k, f[k], tags=INSIDE) for k in range(3)]), rel=1e-5)
+        assert loss != pytest.approx(np.mean([expected(k, f[k]) for k in range(3)]), rel=1e-2)
 
 
 def test_images_of_other_sizes_may_follow(tmp_path):
@@ -517,8 +543,8 @@ layer { name: "fc8" type: "Convolution" bottom: "hidden" top: "fc8"
     (CCNN, "[1, 2]", "the settings must be a JSON object"),
     (CCNN, {"fg_lowr": 0.1}, r"unknown setting 'fg_lowr'; did you mean 'fg_lower'\?"),
     (CCNN, {"small_upper": 0.1}, "unknown setting 'small_upper'"),                # belongs to "size"
-    (CCNN, {"supervision": "points"}, "supervision must be one of tags, size, boxes; got 'points'"),
-    (CCNN, {"supervision": ["tags"]}, r"supervision must be one of tags, size, boxes; got \['tags'\]"),
+    (CCNN, {"supervision": "points"}, "supervision must be one of tags, share, size, boxes; got 'points'"),
+    (CCNN, {"supervision": ["tags"]}, r"supervision must be one of tags, share, size, boxes; got \['tags'\]"),
     (CCNN, {"fg_lower": "much"}, 'fg_lower must be a number or "inf"; got "much"'),
     (CCNN, {"fg_lower": True}, 'fg_lower must be a number or "inf"; got true'),
     (CCNN, {"fg_lower": None}, 'fg_lower must be a number or "inf"; got null'),

@@ -18,9 +18,11 @@ from ccnn.trunk import VGG16
 
 ROOT = Path(__file__).resolve().parent.parent
 
-CCNN = ["ccnn_tags", "ccnn_size", "ccnn_crops", "ccnn_boxes", "ccnn_semi"]
-BASELINES = ["em_adapt", "mil_fcn", "mil_base", "full"]
-SYSTEMS = ["tags", "size", "crops", "boxes", "semi", *BASELINES]
+CCNN = ["ccnn_tags", "ccnn_shares", "ccnn_size", "ccnn_crops", "ccnn_boxes", "ccnn_semi"]
+BASELINES = ["em_adapt", "em_adapt_crops", "mil_fcn", "mil_base", "filled_boxes", "full"]
+SYSTEMS = ["tags", "shares", "size", "crops", "boxes", "semi", *BASELINES]
+CONV5 = ["conv5_tags", "conv5_shares", "conv5_size", "conv5_boxes", "conv5_full"]
+CLASSIFIERS = ["classifier", "head_classifier"]
 VGG_8S = CCNN + BASELINES
 VGG_LAYERS = ["conv1_1", "conv1_2", "conv2_1", "conv2_2", "conv3_1", "conv3_2", "conv3_3",
               "conv4_1", "conv4_2", "conv4_3", "conv5_1", "conv5_2", "conv5_3", "fc6", "fc7", "fc8"]
@@ -60,7 +62,7 @@ def test_nets_are_those_that_make_nets_writes():
 
 
 def test_there_is_a_net_and_a_solver_for_every_system():
-    training = [*VGG_8S, "ccnn_tags_32s", "finetune_size",
+    training = [*VGG_8S, "ccnn_tags_32s", *CONV5, *CLASSIFIERS,
                 *(f"{part}_{system}" for part in ("head", "demo") for system in SYSTEMS)]
     assert sorted([*training, "head_tags_paper"]) == SOLVERS
     deploy = ["trunk", "deploy_8s", "deploy_32s", "head_deploy", "demo_deploy"]
@@ -101,18 +103,21 @@ PAPER = [
         ("the price of slack, beta", lambda n=name: settings(n)["fg_beta"], paper.TAGS["fg_beta"]),
         ("a_0", lambda n=name: settings(n)["bg_lower"], paper.TAGS["bg_lower"]),
         ("b_0", lambda n=name: settings(n)["bg_upper"], paper.TAGS["bg_upper"])]],
-    *[row for name in ["ccnn_size", "head_size", "finetune_size", "demo_size"] for row in [
+    *[row for name in ["ccnn_shares", "head_shares", "conv5_shares", "demo_shares"] for row in [
+        ("a_l", lambda n=name: settings(n)["fg_lower"], paper.TAGS["fg_lower"]),
+        ("the price of slack, beta", lambda n=name: settings(n)["fg_beta"], paper.TAGS["fg_beta"])]],
+    *[row for name in ["ccnn_size", "head_size", "conv5_size", "demo_size"] for row in [
         ("large classes: a_l", lambda n=name: settings(n)["fg_lower"], paper.SIZE["fg_lower"]),
         ("which is hard", lambda n=name: float(settings(n)["fg_beta"]), math.inf),
         ("small classes: b_l; a deviation, which the README states, where the trunk is frozen",
          lambda n=name: settings(n)["small_upper"],
-         0.1 if name in ("head_size", "finetune_size") else paper.SIZE["small_upper"]),
+         0.1 if name in ("head_size", "conv5_size") else paper.SIZE["small_upper"]),
         ("a_0 (supplement, III)", lambda n=name: settings(n)["bg_lower"], paper.SIZE["bg_lower"]),
         ("b_0", lambda n=name: settings(n)["bg_upper"], paper.SIZE["bg_upper"])]],
     *[row for name in ["ccnn_boxes", "head_boxes"] for row in [
         ("three quarters of a box", lambda n=name: settings(n)["fraction"], paper.BOXES["fraction"]),
         ("at a price", lambda n=name: settings(n)["beta"], 10)]],
-    ("random crops", lambda: settings("ccnn_crops", "data")["crop"], 321),
+    *[("random crops", lambda n=name: settings(n, "data")["crop"], 321) for name in ["ccnn_crops", "em_adapt_crops"]],
     ("momentum of the paper's schedule on features", lambda: read("solvers", "head_tags_paper").momentum,
      paper.TRAINING["momentum"]),
     ("its batch size", lambda: read("solvers", "head_tags_paper").iter_size, paper.TRAINING["iter_size"]),
@@ -129,8 +134,7 @@ def test_weights_decay_and_biases_learn_twice_as_fast():
     for path in (ROOT / "prototxt").glob("*.prototxt"):
         for l in read("prototxt", path.stem).layer:
             if l.type == "Convolution":
-                frozen = (path.stem == "finetune_size" and l.name.startswith("conv") and l.name < "conv5") or \
-                    (l.name == "fc8_image" and path.stem in ("head_em_adapt", "head_mil_fcn"))
+                frozen = l.name == "fc8_image" and path.stem in ("head_em_adapt", "head_em_adapt_crops", "head_mil_fcn")
                 rates = [(0, 0), (0, 0)] if frozen else [(1, 1), (2, 0)]
                 assert [(p.lr_mult, p.decay_mult) for p in l.param] == rates, (path, l.name)
 
@@ -226,6 +230,19 @@ def test_training_and_deploy_nets_have_the_same_layers():
         names = {l.name for l in read("prototxt", f"head_{system}").layer}
         assert not names & set(VGG_LAYERS)                               # VGG's fc6 must not load into a head
         assert shapes(f"demo_{system}") == shapes("demo_deploy")
+    last_block = {name: vgg[name] for name in VGG_LAYERS[10:13]}
+    assert all(shapes(name) == {**last_block, **shapes("head_tags")} for name in CONV5)
+    assert shapes("classifier") == vgg                                   # a start for all of them
+    assert shapes("head_classifier") == {"fc8_cell": shapes("head_tags")["fc8_cell"]}
+
+
+def test_only_some_systems_see_crops_masks_or_shares():
+    """Each net tells its data layer what its system may see, and no more."""
+    for prefix in ("head_", "demo_"):
+        seen = {system: {"crop", "supervised", "shares"}.intersection(settings(f"{prefix}{system}", "data"))
+                for system in SYSTEMS}
+        assert {system: keys for system, keys in seen.items() if keys} == {
+            "shares": {"shares"}, "crops": {"crop"}, "em_adapt_crops": {"crop"}, "semi": {"supervised"}}
 
 
 @pytest.mark.parametrize("page, changes", [

@@ -38,8 +38,8 @@ def test_every_epoch_is_a_permutation(voc):
     ({"classes": "no.txt"}, "no.txt: cannot read the class list: No such file"),
     ({"tags_from": "no.csv"}, "no.csv: cannot read the tags: No such file"),
     ({"miror": True}, "param_str: unknown setting 'miror'; did you mean 'mirror'"),
-    ({"tops": ["data", "tag"]}, "param_str: tops must be a list of some of data, tags, sizes, boxes, labels; 'tag' "
-                                "is none of them, did you mean 'tags'"),
+    ({"tops": ["data", "tag"]}, "param_str: tops must be a list of some of data, tags, share, sizes, boxes, labels, "
+                                "filled_boxes, number; 'tag' is none of them, did you mean 'tags'"),
     ({"tops": ["tags", "tags"]}, "param_str: tops"),
     ({"tops": []}, "param_str: tops"),
     ({"crop": -3}, "param_str: crop must be a whole number, 0 or more; got -3"),
@@ -54,6 +54,10 @@ def test_every_epoch_is_a_permutation(voc):
     ({"supervised": "ImageSets/Segmentation/gone.txt"}, "lists 'gone with space', which is not an image of"),
     ({"tags_from": "annotations", "tops": ["data", "sizes"]}, "sizes need tags_from"),
     ({"tags_from": "tags.csv", "crop": 9}, "crop needs tags_from"),
+    ({"tops": ["data", "number"], "crop": 9}, "the top `number` is for what is kept of whole images; crop none"),
+    ({"tops": ["data", "share"]}, 'the top "share" needs "shares", the path of a CSV file'),
+    ({"tops": ["data", "share"], "shares": "no.csv"}, "no.csv: No such file or directory; it must have a line"),
+    ({"tops": ["data", "share"], "crop": 9}, "the top `share` is of whole images; crop none"),
     ({"features": "f"}, "unknown setting 'features'"),
 ])
 def test_wrong_settings_are_named(voc, options, message):

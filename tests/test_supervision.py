@@ -36,8 +36,8 @@ from ccnn.supervision import (
 
 def test_the_kinds_and_their_blobs():
     assert {name: kind.names for name, kind in SUPERVISION.items()} == {
-        "tags": ("tags",), "size": ("tags", "sizes"), "boxes": ("boxes",)}
-    assert list(all_blobs()) == ["tags", "sizes", "boxes", "labels"]
+        "tags": ("tags",), "share": ("tags", "share"), "size": ("tags", "sizes"), "boxes": ("boxes",)}
+    assert list(all_blobs()) == ["tags", "share", "sizes", "boxes", "labels", "filled_boxes", "number"]
     assert SUPERVISION["boxes"].bounds == {"fraction": 0.75, "beta": 10.0}
     assert "shape" not in SUPERVISION["size"].bounds and SUPERVISION["size"].fits_any_image
     assert not SUPERVISION["boxes"].fits_any_image
@@ -205,7 +205,8 @@ def test_crops_of_one_pixel_are_full_supervision(tmp_path):
             seen.add(label)
             f = rng.normal(size=(21, 1)).astype(np.float32)
             c = SUPERVISION["tags"].constraints([sample["tags"]], 21, (1, 1), fg_lower=0.05)
-            assert ccnn.maximize(f, c).loss == pytest.approx(-log_softmax(f)[label, 0], abs=1e-5)
+            loss = ccnn.maximize(f, c, diff=np.empty_like(f)).loss
+            assert loss == pytest.approx(-log_softmax(f)[label, 0], abs=1e-5)
     assert BACKGROUND in seen and len(seen) > 2
 
 
