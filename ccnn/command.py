@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import Callable, NoReturn, Optional
+from typing import Callable, NoReturn, Optional, Union
 
 from ccnn.errors import UserError
 
@@ -25,6 +25,12 @@ def count(text: str) -> int:
     return value
 
 
+def counts(text: str) -> Union[int, list[int]]:
+    """An argparse type: a whole number, at least 1, or several with commas between them."""
+    values = [count(part) for part in text.split(",")]
+    return values if values[1:] else values[0]
+
+
 def add_model_options(add: Callable) -> None:
     """The options that name a model; ccnn.predict.find_model(**model_options(args)) takes them."""
     add("--model", type=Path, metavar="NAME.ccnn", help="a model: photos/model.ccnn of tools/learn.py, or a file of "
@@ -33,8 +39,8 @@ def add_model_options(add: Callable) -> None:
     add("--weights", type=Path, help="its weights, or those of a head alone, the trunk being VGG-16's")
     add("--classes", metavar="FILE", help="with --net: class names, one per line (default: those of WEIGHTS.json or "
         "NET.json, else VOC's)")
-    add("--size", type=count, metavar="PIXELS", help="long side that the net sees (default: that of its training if "
-        "the model, WEIGHTS.json or NET.json tells, else 500)")
+    add("--size", type=counts, metavar="PIXELS[,PIXELS]", help="long side that the net sees; of several, it sees each, "
+        "and the mean counts (default: that of its training if the model, WEIGHTS.json or NET.json tells, else 500)")
 
 
 def add_engine_options(add: Callable) -> None:

@@ -113,3 +113,13 @@ def mean_scores(several):
     finest = max(several, key=lambda scores: scores.values.size)
     values = [sample(scores.values, *scores.cells_of(finest)) for scores in several]
     return finest._replace(values=np.mean(values, axis=0, dtype=np.float32))
+
+
+def mirrored(scores):
+    """The Scores of an image from those of its mirror image, on the grid that the image itself has.
+
+    Column x of the image is column width - 1 - x of the mirror image, which may lie between two of its cells.
+    """
+    columns = scores.offset + scores.stride * np.arange(scores.values.shape[2])
+    there = (scores.shape[1] - 1 - columns - scores.offset) / scores.stride
+    return scores._replace(values=sample(scores.values, np.arange(scores.values.shape[1]), there))

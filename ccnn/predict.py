@@ -22,7 +22,7 @@ from ccnn.crf import LONG_SIDE, Preset, sharpen
 from ccnn.engines import TRIAL, Forward, load_forward
 from ccnn.errors import Unable, UserError
 from ccnn.files import digest, whole_file
-from ccnn.grid import Scores, label_map, mean_scores, positions, sample
+from ccnn.grid import Scores, label_map, mean_scores, mirrored, positions, sample
 from ccnn.images import read_image, shrink
 from ccnn.labels import VOC_CLASSES, read_classes
 from ccnn.masks import Lost, save_mask
@@ -55,13 +55,13 @@ class ModelFiles(NamedTuple):
 
 
 def find_model(model: Optional[Path] = None, net: Optional[Path] = None, weights: Optional[Path] = None,
-               classes: Optional[str] = None, size: Optional[int] = None) -> ModelFiles:
+               classes: Optional[str] = None, size: Union[int, list, None] = None) -> ModelFiles:
     """A model: NAME.ccnn, or a net and its weights as `caffe train` has them; without any, the one in models/.
 
     weights : all of the net's, or those of a head alone; the trunk is then VGG-16's, fetched if not there yet
     classes : with net and weights, a file of class names; by default those that WEIGHTS.json or NET.json tells, else
               VOC's
-    size    : long side that the net sees; by default what the model or these files tell, else 500
+    size    : long side that the net sees, or several; by default what the model or these files tell, else 500
     """
     if net or weights:
         if model or not net or not weights:
@@ -75,7 +75,8 @@ def find_model(model: Optional[Path] = None, net: Optional[Path] = None, weights
                       found.about["settings"].get("crf") or "heads", found.about["settings"])
 
 
-def caffe_model(net: Path, weights: Path, classes: Optional[str], size: Optional[int]) -> ModelFiles:
+def caffe_model(net: Path, weights: Path, classes: Optional[str],
+                size: Union[int, list, None]) -> ModelFiles:
     about, files = read_about(net, weights), find_weights(net, weights)
     names = read_classes(classes) if classes else tuple(about.get("classes", VOC_CLASSES))
 
@@ -120,11 +121,14 @@ class Model(NamedTuple):
         """The photograph as the net sees it; the largest, if at several sizes."""
         return shrink(rgb, max(sizes_of(self.size)))
 
-    def scores(self, rgb: np.ndarray, name: object = "the photograph") -> Scores:
-        """The scores of a photograph of any size, the mean over the sizes that the net sees; name: what an error calls
-        it."""
+    def scores(self, rgb: np.ndarray, name: object = "the photograph", mirror: bool = False) -> Scores:
+        """The scores of a photograph of any size, the mean over the sizes that the net sees, and over the photograph
+        and its mirror image if wished; name: what an error calls it."""
         images = {image.shape: image for image in (shrink(rgb, size) for size in sizes_of(self.size))}
-        return mean_scores([self.scores_at(image, name) for image in images.values()])
+        found = [self.scores_at(image, name) for image in images.values()]
+        if mirror:
+            found += [mirrored(self.scores_at(np.ascontiguousarray(image[:, ::-1]), name)) for image in images.values()]
+        return mean_scores(found)
 
     def scores_at(self, image: np.ndarray, name: object) -> Scores:
         values = self.forward(image)
@@ -152,6 +156,7 @@ class Recipe(NamedTuple):
     labels: list[int]                   # those that may appear
     preset: Optional[Preset] = None     # of the CRF; None: no CRF
     prior: bool = False                 # weigh each label by the net's own belief that it is in the photograph
+    mirror: bool = False                # the net sees the photograph's mirror image, too
 
 
 def every_label(files: ModelFiles) -> list[int]:
@@ -160,7 +165,7 @@ def every_label(files: ModelFiles) -> list[int]:
 
 def segment(rgb: np.ndarray, model: Model, recipe: Recipe) -> np.ndarray:
     """The mask of a photograph, H x W uint8."""
-    return mask_and_probabilities(rgb, model.scores(rgb), recipe)[0]
+    return mask_and_probabilities(rgb, model.scores(rgb, mirror=recipe.mirror), recipe)[0]
 
 
 def mask_and_probabilities(rgb: np.ndarray, scores: Scores, recipe: Recipe
@@ -231,7 +236,7 @@ class Segmenter:
         model = self.model
         try:
             rgb = read_image(source)
-            scores = model.scores(rgb, source)
+            scores = model.scores(rgb, source, self.recipe.mirror)
         except UserError as e:
             return str(e) if str(source) in str(e) else f"{source}: {e}"
         return write_outputs(rgb, scores, self.recipe, self.files.classes, self.settings, outputs)
@@ -245,7 +250,7 @@ def mask_settings_of(files: ModelFiles, recipe: Recipe, precision: str = "float3
     """
     tags = [files.classes[label] for label in recipe.labels] if recipe.labels != every_label(files) else None
     return {"tool": "infer", **files.identity, "size": files.size, "tags": tags, "ilp": recipe.prior,
-            "crf": recipe.preset and recipe.preset._asdict(),
+            "crf": recipe.preset and recipe.preset._asdict(), **({"mirror": True} if recipe.mirror else {}),
             **({"precision": precision} if precision != "float32" else {})}
 
 

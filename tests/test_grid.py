@@ -3,7 +3,7 @@ import caffe
 import numpy as np
 import pytest
 
-from ccnn.grid import Axis, Scores, mean_scores, score_size
+from ccnn.grid import Axis, Scores, mean_scores, mirrored, score_size
 from ccnn.trunk import VGG16
 
 
@@ -61,3 +61,15 @@ def test_scores_at_several_sizes_meet_at_the_same_place():
     other = coarse._replace(values=coarse.values + 2)
     assert np.allclose(mean_scores([fine, other]).values[inner], fine.values[inner] + 1, atol=1e-4)
     assert np.array_equal(mean_scores([fine]).values, fine.values)
+
+
+@pytest.mark.parametrize("offset", [0, -0.5])
+def test_the_scores_of_a_mirror_image_come_back_to_their_places(offset):
+    """Scores that grow by 2 a pixel to the right fall by 2 in the mirror image."""
+    width, cells = 60, np.arange(8)
+    pixels = offset + 8 * cells
+    seen = np.broadcast_to((2.0 * (width - 1 - pixels)).astype(np.float32), (1, 3, 8))
+    back = mirrored(Scores(seen, (24, width), 8, offset)).values
+    inside = (pixels >= width - 1 - pixels[-1]) & (pixels <= width - 1 - pixels[0])     # beyond, the border repeats
+    assert inside.sum() >= 6
+    assert back[0, :, inside].T == pytest.approx(np.broadcast_to(2.0 * pixels[inside], (3, inside.sum())), abs=1e-4)

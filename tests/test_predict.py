@@ -58,6 +58,21 @@ def test_a_model_of_two_sizes_scores_the_mean_of_both(files, rgb):
     assert np.array_equal(small.values, predict.load_model(files._replace(size=64)).scores(large[:40, :60]).values)
 
 
+def test_a_photograph_and_its_mirror_image_get_one_answer(files):
+    """With mirror=True."""
+    rgb = np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)
+    model = predict.load_model(files)
+    even = np.ascontiguousarray(rgb[:, :57])            # the cells of the mirror image lie on the same pixels
+    both = model.scores(even, mirror=True).values
+    other = model.scores(np.ascontiguousarray(even[:, ::-1]), mirror=True).values
+    assert other[:, :, ::-1] == pytest.approx(both, abs=1e-4)
+    assert np.abs(model.scores(rgb).values - model.scores(rgb, mirror=True).values).max() > 1       # between them
+    recipe = predict.Recipe(predict.every_label(files), mirror=True)
+    assert predict.mask_settings_of(files, recipe) != predict.mask_settings_of(files, recipe._replace(mirror=False))
+    assert np.array_equal(predict.segment(rgb, model, recipe), predict.mask_and_probabilities(
+        rgb, model.scores(rgb, mirror=True), recipe)[0])
+
+
 @pytest.mark.parametrize("engine", ["caffe", "onnx"])
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_every_photograph_is_answered_for(files, rgb, tmp_path, jobs, engine):

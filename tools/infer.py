@@ -39,7 +39,7 @@ from ccnn.crf import LONG_SIDE, PRESETS, load_preset
 from ccnn.engines import PRECISIONS
 from ccnn.files import remove_parts
 from ccnn.masks import print_report, unfinished
-from ccnn.model import SIZES
+from ccnn.model import SIZES, sizes_of
 from ccnn.photographs import find_photographs
 from ccnn.predict import Recipe, find_model, mask_settings_of, segment_files
 from ccnn.progress import Progress
@@ -52,7 +52,7 @@ def main(argv=None):
     args = parse_args(argv)
     files = find_model(**command.model_options(args))
     preset = load_preset(files.crf if args.crf == MODELS_OWN else args.crf) if args.crf else None
-    recipe = Recipe(tagged(args.tags, files.classes), preset, args.ilp)
+    recipe = Recipe(tagged(args.tags, files.classes), preset, args.ilp, args.mirror)
     work = [(source, *outputs(args, name))
             for source, name in find_photographs(args.photographs, args.only, args.out)]
     remove_parts(args.out)
@@ -83,6 +83,8 @@ def parse_args(argv):
     add("--tags", metavar="A,B", help="the classes that are in the photographs, if known: no other will be found")
     add("--ilp", action="store_true",
         help="weigh each label by the net's own belief that it is in the photograph (for MIL-Base; paper, table 1)")
+    add("--mirror", action="store_true",
+        help="let the net see the mirror image, too, and take the mean: a little better, for twice the time")
     add("--only", type=Path, metavar="FILE", help="take only these names, one per line, without suffix: a VOC split")
     add("--probabilities", action="store_true",
         help=f"also write NAME.npz: `probabilities`, L x h x w float16, long side at most {LONG_SIDE}, and `classes`")
@@ -104,8 +106,10 @@ def parse_args(argv):
         args.crf = MODELS_OWN
     if not args.photographs:
         parser.error("give photographs: files, folders or patterns")
-    if args.size and args.size not in SIZES:
-        parser.error(f"--size must be {SIZES[0]}..{SIZES[-1]} pixels, got {args.size}")
+    try:
+        sizes_of(args.size or SIZES[0])
+    except ValueError as error:
+        parser.error(f"--{error}")
     return args
 
 
