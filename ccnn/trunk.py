@@ -10,13 +10,13 @@ class Trunk(NamedTuple):
     """A net from the blob `data` to the blob `features`, and where its weights come from."""
     layers: tuple           # names of its convolutions, from the image on
     channels: int           # of `features`
-    inner: dict             # {blob that can be cached as well: its channels}; its cells are those of `features`
     stride: int             # pixels from one cell of `features` to the next
     offset: float           # cell k sits on pixel offset + stride * k
     size: int               # long side of the images that it is best at, in pixels
     net: Path
     weights: Path
     checksum: str           # sha256 of the archive that the weights are made from (ccnn.vgg16 fetches it)
+    inner: dict = {}        # {blob that can be cached as well: its channels}; its cells are those of `features`
 
     def cells(self, size):
         """Cells along a side of `size` pixels.
@@ -32,11 +32,11 @@ VGG16 = Trunk(
     layers=tuple(f"conv{block}_{number}" for block, layers in enumerate((2, 2, 3, 3, 3), start=1)
                  for number in range(1, layers + 1)),
     channels=1024,
-    inner={"pool4": 512},
     stride=8,
     offset=-0.5,
     size=224,
     net=ROOT / "prototxt/trunk.prototxt",
     weights=DATA / "vgg16_conv.caffemodel",
     checksum="a286e44ce15db862b3b5244d175b0f9abbc13c0e737c8355a7dd69fb62fc693b",
+    inner={"pool4": 512},
 )

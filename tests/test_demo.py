@@ -22,12 +22,13 @@ from test_pictures import contrast
 import demo
 from ccnn.errors import UserError
 from ccnn.images import read_image, read_mask
-from ccnn.labels import VOC_CLASSES, read_classes
+from ccnn.labels import VOC_CLASSES, VOID, read_classes
 from ccnn.nets import SYSTEMS
 from ccnn.page import STYLE
 from ccnn.paths import DATA, ROOT
 from ccnn.pictures import colours
 from ccnn.scores import confusion, scored
+from ccnn.shares import read_shares
 
 LABELS = 1 + len(draw_demo.CLASSES)
 
@@ -93,6 +94,17 @@ def test_layout_masks_and_boxes_agree(drawn):
         assert inside[(mask > 0) & (mask < 255)].all()          # nothing of an object outside its boxes
         assert not inside.all()
     assert len(tags) > 10                                       # images differ in their tags
+
+
+def test_shares_are_those_of_the_masks(drawn):
+    """To the three places that are written."""
+    names = [name for split in ("train", "val")
+             for name in (drawn / f"ImageSets/Segmentation/{split}.txt").read_text().split()]
+    shares = read_shares(drawn / "shares.csv", names)
+    assert sorted(shares) == sorted(names) and len(set(shares.values())) > 30
+    for name, (_, mask, _) in zip(names, read(drawn, "train") + read(drawn, "val")):
+        labelled = [label for label in mask.ravel().tolist() if label != VOID]
+        assert shares[name] == pytest.approx(labelled.count(0) / len(labelled), abs=6e-4)
 
 
 def test_areas_suit_the_bounds_in_two_images_of_three(drawn):
