@@ -288,8 +288,9 @@ def trunk():
 
 
 def coarse_features(every):
-    """`coarse`: the features of every so many rows and columns."""
-    return pool("coarse", "features", stride=every, kernel=1, pad=0)
+    """`coarse`: the features of every so many rows and columns. By default Caffe would add a cell beyond the border."""
+    return layer("coarse", "Pooling", ["features"], ["coarse"],
+                 f"pooling_param {{ pool: MAX  kernel_size: 1  stride: {every}  round_mode: FLOOR }}")
 
 
 def head(labels=LABELS, cells_only=False, bottom="features"):

@@ -2,6 +2,7 @@
 import json
 import math
 import re
+import subprocess
 from pathlib import Path
 
 import caffe
@@ -201,6 +202,86 @@ def test_the_head_is_linear_in_the_cell_and_the_image(tmp_path, cells_only):
     cells = np.einsum("lc,ncyx->nlyx", W[..., 0, 0], x) + w[:, None, None]
     context = x.mean(axis=(2, 3)) @ V[..., 0, 0].T + v
     assert np.allclose(scores, cells + context[..., None, None], atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(29, 29), (29, 22), (23, 29), (9, 12), (3, 1)])
+def test_coarse_features_are_those_of_every_fourth_cell(tmp_path, shape):
+    """At stride 32 the scores are those at stride 8 of every fourth row and column, whatever the size."""
+    text = nets.input_layer("features", 2, 6, *shape)
+    fine = made(tmp_path / "fine.prototxt", text + nets.head(3, cells_only=True))
+    coarse = made(tmp_path / "coarse.prototxt",
+                  text + nets.coarse_features(4) + nets.head(3, cells_only=True, bottom="coarse"))
+    x = np.random.default_rng(0).normal(size=(2, 6, *shape))
+    for net in (fine, coarse):
+        net.blobs["features"].data[...] = x
+    coarse.share_with(fine)
+    found = coarse.forward()["fc8"]
+    assert found.std() > 0
+    np.testing.assert_allclose(found, fine.forward()["fc8"][:, :, ::4, ::4], atol=1e-6)
+    np.testing.assert_allclose(coarse.blobs["image"].data[..., 0, 0], x[:, :, ::4, ::4].mean(axis=(2, 3)), atol=1e-5)
+
+
+def classifier_problem(folder, shape=(30, 6, 3, 4), labels=4):
+    """A net of the tag classifier on images whose tags are linear in the mean of their features, and the tags."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=shape).astype(np.float32)
+    x += 2 * rng.normal(size=(*shape[:2], 1, 1)).astype(np.float32)
+    tags = (x.mean(axis=(2, 3)) @ rng.normal(size=(shape[1], labels)) > 0.3).astype(np.float32)
+    tags[:, 0] = 1
+    (folder / "net.prototxt").write_text(
+        nets.input_layer("features", *shape) + nets.input_layer("tags", shape[0], labels).replace('"data"', '"more"')
+        + nets.tag_classifier("fc8_cell", "features", labels))
+    (folder / "solver.prototxt").write_text(
+        f'net: "{folder}/net.prototxt" base_lr: 1 lr_policy: "fixed" weight_decay: 0 random_seed: 1 snapshot: 0')
+    solver = caffe.get_solver(str(folder / "solver.prototxt"))
+    solver.net.blobs["features"].data[...], solver.net.blobs["tags"].data[...] = x, tags
+    return solver, x, tags
+
+
+def test_the_tag_classifier_learns_the_tags_and_leaves_the_background_alone(tmp_path):
+    solver, x, tags = classifier_problem(tmp_path)
+    W, w = (blob.data for blob in solver.net.params["fc8_cell"])
+    assert not W.any() and not w.any()
+    solver.step(1)
+    first = solver.net.blobs["loss"].data.item()
+    classes = tags.shape[1] - 1
+    assert first == pytest.approx(classes * np.log(2), rel=1e-5)          # the sum over classes, the mean over images
+    solver.step(300)
+    assert solver.net.forward()["loss"].item() < 0.3 * first
+    assert not W[0].any() and w[0] == 0 and W[1:].any(axis=1).all()
+    scores = x.mean(axis=(2, 3)) @ W[..., 0, 0].T + w
+    assert ((scores > 0) == tags)[:, 1:].mean() > 0.95 and (tags[:, 1:].mean(axis=0) < 0.8).all()
+
+    # a head that starts with it scores cells as it scored images, and its image layer adds nothing
+    solver.net.save(str(tmp_path / "classifier.caffemodel"))
+    head = made(tmp_path / "head.prototxt", nets.input_layer("features", *x.shape) + nets.head(4, cells_only=True))
+    head.copy_from(str(tmp_path / "classifier.caffemodel"))
+    head.blobs["features"].data[...] = x
+    cells = np.einsum("lc,ncyx->nlyx", W[..., 0, 0], x) + w[:, None, None]
+    np.testing.assert_allclose(head.forward()["fc8"], cells, atol=1e-4)
+
+
+def test_a_head_starts_from_the_classifier_by_caffe_train(tmp_path, caffe_bin):
+    """As the solvers say it: caffe train -solver ... -weights ...; with a rate of 0 the weights stay what they were."""
+    solver, x, tags = classifier_problem(tmp_path)
+    solver.step(20)
+    solver.net.save(str(tmp_path / "classifier.caffemodel"))
+    started = weights.read_caffemodel(tmp_path / "classifier.caffemodel")["fc8_cell"]
+    (tmp_path / "head.prototxt").write_text("""
+layer { name: "data" type: "DummyData" top: "features" top: "tags"
+  dummy_data_param { shape { dim: 1 dim: 6 dim: 3 dim: 4 } shape { dim: 1 dim: 4 }
+    data_filler { type: "gaussian" } data_filler { type: "constant" value: 1 } } }
+""" + nets.trained_head("mil_fcn", labels=4))
+    (tmp_path / "head_solver.prototxt").write_text(
+        f'net: "{tmp_path}/head.prototxt" base_lr: 0 lr_policy: "fixed" max_iter: 1 snapshot: 1 '
+        f'snapshot_prefix: "{tmp_path}/head"')
+    subprocess.run([caffe_bin, "train", "-solver", str(tmp_path / "head_solver.prototxt"),
+                    "-weights", str(tmp_path / "classifier.caffemodel")], check=True, capture_output=True)
+    trained = weights.read_caffemodel(tmp_path / "head_iter_1.caffemodel")
+    assert started[0].std() > 0.01
+    for mine, its in zip(trained["fc8_cell"], started):
+        assert np.array_equal(mine, its)
+    assert not trained["fc8_image"][0].any()
 
 
 def test_features_are_roots_and_their_means_around(tmp_path):
