@@ -10,6 +10,7 @@ from data_nets import blobs, make_net, own_data, still
 from PIL import Image
 from tiny_voc import make_voc
 
+from ccnn import nets
 from ccnn.errors import ImageError, UserError
 from ccnn.images import MEAN_BGR
 from ccnn.labels import VOID
@@ -78,6 +79,23 @@ def test_cached_features_are_the_trunks(voc, weights, tmp_path, root, net, capsy
         cache_features.main(arguments)
     with pytest.raises(UserError, match="2007_000000.npy: no features of '2007_000000'; run tools/cache_features.py"):
         FeatureSamples(still(voc, features=str(out)))
+
+
+@pytest.mark.parametrize("engine", ["caffe", "onnx"])
+def test_cached_pool4_is_the_trunks(voc, weights, tmp_path, root, engine):
+    """conv5 on top of it gives the features; it does not mix with a folder of those."""
+    for blob in ("pool4", "features"):
+        assert cache_features.main([str(voc), "--out", str(tmp_path / blob), "--blob", blob, "--weights", str(weights),
+                                    "--size", "48", "--jobs", "1", "--engine", engine]) == 0
+    pool4, expected = (np.load(tmp_path / f"{blob}/2007_000001.npy") for blob in ("pool4", "features"))
+    assert pool4.shape == (512, 6, 7) and expected.shape == (VGG16.channels, 6, 7)
+    (tmp_path / "net.prototxt").write_text(
+        nets.input_layer("pool4", 1, *pool4.shape) + nets.vgg16_block(5, "pool4", dilation=2) + nets.features())
+    last = caffe.Net(str(tmp_path / "net.prototxt"), str(weights), caffe.TEST)
+    last.blobs["pool4"].data[0] = pool4
+    assert np.allclose(last.forward()["features"][0], expected, rtol=1e-2, atol=1e-2 * expected.max())
+    with pytest.raises(UserError, match="holds features of another blob"):
+        cache_features.main([str(voc), "--out", str(tmp_path / "pool4"), "--weights", str(weights), "--size", "48"])
 
 
 def test_a_sample_shows_one_of_several_sizes(voc, weights, tmp_path):

@@ -114,7 +114,7 @@ def test_boxes_by_hand(voc, net):
         <object><name>sheep</name>
           <bndbox><xmin>-30</xmin><ymin>40</ymin><xmax>80</xmax><ymax>90</ymax></bndbox></object>
         </annotation>""")
-    got = blobs(net(still(voc, tops=["data", "boxes", "tags"], tags_from="annotations")))
+    got = blobs(net(still(voc, tops=["data", "boxes", "tags", "filled_boxes"], tags_from="annotations")))
     cat, dog, sheep = (VOC_CLASSES.index(name) for name in ("cat", "dog", "sheep"))
     assert got["boxes"].tolist() == [
         [cat, 0, 1, 7, 3],          # columns 8..16: cells 1 and 2; all rows
@@ -122,6 +122,26 @@ def test_boxes_by_hand(voc, net):
         [sheep, 5, 0, 7, 9],        # rows 39..47, clipped: cells 40 and 47; all columns
     ]
     assert np.flatnonzero(got["tags"]).tolist() == sorted([0, cat, dog, sheep])
+    filled = np.zeros((7, 9))       # the smaller the box, the more it says: 18, 14 and 1 cells
+    filled[5:7] = sheep
+    filled[:, 1:3] = cat
+    filled[1, 1] = dog
+    assert np.array_equal(got["filled_boxes"], [filled])
+
+
+def test_features_of_another_blob_have_its_channels(voc, tmp_path):
+    for blob, channels in (("pool4", 512), ("features", VGG16.channels)):
+        (tmp_path / blob).mkdir()
+        (tmp_path / f"{blob}/index.json").write_text(json.dumps({"size": 64, "blob": blob}))
+        for k in range(4):
+            np.save(tmp_path / f"{blob}/2007_{k:06d}.npy", np.full((channels, 7, 9), k, np.float16))
+        sample, _ = FeatureSamples(still(voc, features=str(tmp_path / blob), tops=["features", "tags"]))[3]
+        assert sample["features"].shape == (channels, 7, 9) and (sample["features"] == 3).all()
+    with pytest.raises(UserError, match="pool4 and .*features: hold different blobs of the trunk; train on one"):
+        FeatureSamples(still(voc, features=[str(tmp_path / "pool4"), str(tmp_path / "features")]))
+    (tmp_path / "pool4/2007_000000.npy").write_bytes((tmp_path / "features/2007_000000.npy").read_bytes())
+    with pytest.raises(ImageError, match=r"2007_000000.npy: holds float16 of shape \(1024, 7, 9\); .* of 512 channels"):
+        FeatureSamples(still(voc, features=str(tmp_path / "pool4")))[0]
 
 
 def test_large_is_more_than_a_tenth_of_what_is_not_void(voc, net):
