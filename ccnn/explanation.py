@@ -43,6 +43,7 @@ def trained_constraints(settings: dict, present: np.ndarray, large: Optional[np.
     if kind not in ("tags", "size"):
         raise UserError(f"{where}: was trained on {kind}; this figure shows what tags and sizes ask for")
     bounds = read_settings(settings.get("bounds", {}), SUPERVISION[kind].settings, f"{where}: bounds")
+    present = np.where(np.arange(len(present)) == BACKGROUND, True, present)        # a whole photograph has some
     known = [present] if large is None else [present, large]
     try:
         return SUPERVISION[kind].function(*known, **{name: float(value) for name, value in bounds.items()})
