@@ -487,7 +487,7 @@ def test_two_runs_in_one_folder(tmp_path):
 @pytest.mark.parametrize("arguments, status, says", [
     (["--help"], 0, "tools/get_voc.py --archives"),
     (["--archives", "nowhere"], 2, "get_voc.py: error: --archives nowhere: no such folder"),
-    (["--archives", "."], 2, "VOCtrainval_11-May-2012.tar: no such file; download http"),
+    (["--archives", ".", "--out", "data"], 2, "VOCtrainval_11-May-2012.tar: no such file; download http"),
 ])
 def test_command(tmp_path, arguments, status, says):
     tool = Path(get_voc.__file__)

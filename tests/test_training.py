@@ -33,6 +33,8 @@ from training_runs import (
 
 from ccnn import caffelog, proto, snapshots, training, weights
 from ccnn.errors import UserError
+from ccnn.lists import read_split
+from ccnn.shares import write_shares
 from ccnn.vgg16 import trunk_weights
 
 pytest_plugins = "training_runs"        # its fixtures
@@ -54,12 +56,16 @@ def real(tmp_path_factory, python_bin):
     (folder / "solvers").symlink_to(ROOT / "solvers")
     (folder / "prototxt").mkdir()
     for path in (ROOT / "prototxt").glob("*.prototxt"):
-        text = path.read_text().replace('"split": "train_aug"', '"split": "train_aug", "size": 49')
+        text = path.read_text()
+        if "VOCDataLayer" in text:
+            text = text.replace('"split": "train_aug"', '"split": "train_aug", "size": 49')
         (folder / "prototxt" / path.name).write_text(text)
-    cache = subprocess.run([python_bin, ROOT / "tools/cache_features.py", voc, "--split", "train", "--size", "49",
-                            "--jobs", "1", "--weights", weights, "--out", folder / "data/features"],
-                           capture_output=True, text=True)
-    assert cache.returncode == 0, cache.stderr
+    for blob in ("features", "pool4"):
+        cache = subprocess.run([python_bin, ROOT / "tools/cache_features.py", voc, "--split", "train", "--size", "49",
+                                "--jobs", "1", "--weights", weights, "--blob", blob, "--out", folder / "data" / blob],
+                               capture_output=True, text=True)
+        assert cache.returncode == 0, cache.stderr
+    write_shares(folder / "data/shares.csv", dict.fromkeys(read_split(voc, "train"), 0.6))
     return folder, weights
 
 

@@ -12,6 +12,7 @@ import pytest
 from tiny_voc import make_voc
 
 from ccnn import weights
+from ccnn.shares import write_shares
 from ccnn.trunk import VGG16
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,6 +34,7 @@ def tiny(tmp_path_factory):
     make_voc(folder / "data/VOCdevkit/VOC2012", size=(33, 25))
     make_voc(folder / "data/demo", size=(33, 25), images=6, classes=DEMO_CLASSES)
     (folder / "data/demo/classes.txt").write_text("\n".join(DEMO_CLASSES))
+    write_shares(folder / "data/demo/shares.csv", {f"2007_{number:06d}": 0.7 for number in range(6)})
     features = folder / "data/features"
     features.mkdir()
     (features / "index.json").write_text('{"size": 321}')
