@@ -69,10 +69,26 @@ def fraction(name, values):
     return value
 
 
-TAGS = Blob("tags", "1 where a label is in the image; the background is in all but some crops", ("L",), "tags",
-            make=lambda shown: np.where(np.arange(shown.labels) == BACKGROUND, shown.background,
+ABSENT = -1         # the tag of the background where a crop shows none
+
+
+def read_tags(values):
+    """(L,) bool, the labels that are there. The background always is, tagged or not, unless its entry is ABSENT."""
+    tags = values.ravel().copy()
+    absent = tags[BACKGROUND] == ABSENT
+    tags[BACKGROUND] = 0 if absent else tags[BACKGROUND]
+    there = flags("tags", tags)
+    there[BACKGROUND] = not absent
+    if not there.any():
+        raise ValueError(f"tags have no label, and {ABSENT} for the background")
+    return there
+
+
+TAGS = Blob("tags", "1 where a label is in the image; the background always is, but -1 says that a crop shows none",
+            ("L",), "tags",
+            make=lambda shown: np.where(np.arange(shown.labels) == BACKGROUND, 1 if shown.background else ABSENT,
                                         shown.present).astype(np.float32),
-            read=partial(flags, "tags"), example=np.array([True, True]))
+            read=read_tags, example=np.array([True, True]))
 
 SIZES = Blob("sizes", "1 where a label covers a large part of the image", ("L",), "tags",
              make=lambda shown: shown.large.astype(np.float32),

@@ -6,7 +6,6 @@ import numpy as np
 from reporting import Reporting
 
 from ccnn.errors import UserError
-from ccnn.labels import BACKGROUND
 from ccnn.settings import read_settings
 from ccnn.supervision import TAGS
 
@@ -17,7 +16,7 @@ class LossLayer(Reporting, caffe.Layer):
     """The mean over the images of a batch of a loss that one image defines.
 
     bottom[0]  scores  N x L x H x W
-    bottom[1]  tags    N x L, 1 where a label is in the image (the background, label 0, is in all but some crops)
+    bottom[1]  tags    N x L, 1 where a label is in the image; the background, label 0, always is, but -1: in a crop, not
     top[0]     loss    mean over the images
     param_str  JSON: the settings
 
@@ -126,9 +125,8 @@ class LossLayer(Reporting, caffe.Layer):
             self.fail(f"{error} ({self.where(k)})")
 
     def present(self, k, bottom):
-        """The labels of image k, in ascending order. An image without any shows background."""
-        tags = TAGS.read(bottom[1].data[k])
-        return np.flatnonzero(tags) if tags.any() else np.array([BACKGROUND])
+        """The labels of image k, in ascending order."""
+        return np.flatnonzero(TAGS.read(bottom[1].data[k]))
 
 
 def finite(f):

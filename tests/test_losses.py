@@ -214,12 +214,12 @@ def test_gradient_of_em_adapt_holds_the_segmentation_fixed(tmp_path, images, wei
 
 def mil_fcn(k, f, tags=TAGS):
     log_q = f - np.log(np.exp(f).sum(axis=0))
-    return -np.mean([log_q[l].max() for l in np.flatnonzero(tags[k])])
+    return -np.mean([log_q[l].max() for l in np.flatnonzero(tags[k] == 1)])
 
 
 def mil_base(k, f, r, tags=TAGS):
     s = np.log(np.exp(r * f).mean(axis=1)) / r
-    return -np.mean([s[l] - np.log(np.exp(s).sum()) for l in np.flatnonzero(tags[k])])
+    return -np.mean([s[l] - np.log(np.exp(s).sum()) for l in np.flatnonzero(tags[k] == 1)])
 
 
 @batches
@@ -420,14 +420,15 @@ def test_images_of_a_batch_do_not_meet(tmp_path):
 
 
 @pytest.mark.parametrize("kind", [CCNN, EM, MIL_FCN, MIL_BASE])
-def test_an_image_without_tags_is_background(tmp_path, kind):
-    blobs = {"scores": scores(2), "tags": np.eye(L, dtype=np.float32)[[0, 0]]}
+def test_background_needs_no_tag(tmp_path, kind):
+    blobs = inputs("tags", 3)
     tagged, gradient, _ = run(tmp_path, kind, {}, blobs)
-    untagged, same, _ = run(tmp_path, kind, {}, {**blobs, "tags": 0 * blobs["tags"]})
+    blobs["tags"] = blobs["tags"] * [0, 1, 1, 1, 1]
+    untagged, same, _ = run(tmp_path, kind, {}, blobs)
     assert tagged == untagged and (gradient == same).all()
 
 
-INSIDE = TAGS * np.array([0, 1, 1, 1, 1], np.float32)          # crops inside objects: background is not among the tags
+INSIDE = np.where(np.arange(L) == 0, -1, TAGS).astype(np.float32)       # crops inside objects: -1 for the background
 
 
 @pytest.mark.parametrize("kind", [CCNN, EM])

@@ -212,9 +212,12 @@ def test_crops_of_one_pixel_are_full_supervision(tmp_path):
 
 def test_a_crop_inside_an_object_has_no_background(tmp_path):
     """It has the tags of its labels alone; the whole image, and an image without tags, has background."""
-    c = SUPERVISION["tags"].constraints([np.array([0, 1, 1, 0], np.float32)], 4, (2, 2))
+    c = SUPERVISION["tags"].constraints([np.array([-1, 1, 1, 0], np.float32)], 4, (2, 2))
     assert c.allowed.tolist() == [False, True, True, False] and (c.A[:, BACKGROUND] == 0).all() and len(c.b) == 2
     p = ccnn.maximize(np.zeros((4, 4), np.float32), c).p
     assert np.allclose(p.sum(axis=1), [0, 2, 2, 0])
-    c = SUPERVISION["tags"].constraints([np.zeros(4, np.float32)], 4, (2, 2))
-    assert c.allowed.tolist() == [True, False, False, False]
+    for tags in ([0, 0, 0, 0], [1, 0, 0, 0]):
+        c = SUPERVISION["tags"].constraints([np.array(tags, np.float32)], 4, (2, 2))
+        assert c.allowed.tolist() == [True, False, False, False]
+    with pytest.raises(ValueError, match="no label"):
+        SUPERVISION["tags"].constraints([np.array([-1, 0, 0, 0], np.float32)], 4, (2, 2))
