@@ -16,7 +16,7 @@ class LossLayer(Reporting, caffe.Layer):
     """The mean over the images of a batch of a loss that one image defines.
 
     bottom[0]  scores  N x L x H x W
-    bottom[1]  tags    N x L, 1 where a label is in the image; the background, label 0, always is, but -1: in a crop, not
+    bottom[1]  tags    N x L, 1 where a label is in the image; the background, label 0, always is, but -1 says: not
     top[0]     loss    mean over the images
     param_str  JSON: the settings
 
