@@ -74,8 +74,8 @@ RATE = "for a loss divided by the number of pixels; chosen on images held out"
 STARTED = " -weights snapshots/head_classifier_iter_5290.caffemodel"
 
 HEAD_CHANGES = {        # of systems that start from the classifier
-    "em_adapt": f"base_lr: 2e-4           # {RATE}",
-    "em_adapt_crops": f"base_lr: 2e-4           # {RATE}",
+    "em_adapt": f"base_lr: 2e-5           # {RATE}",
+    "em_adapt_crops": f"base_lr: 2e-5           # {RATE}",
     "mil_fcn": "base_lr: 1e-4           # chosen on images held out",
     "mil_base": "base_lr: 1e-5           # chosen on images held out",
 }
