@@ -15,6 +15,7 @@ class Experiment(NamedTuple):
     solver: Optional[str] = None        # solvers/head_<solver>.prototxt, if not the system's
     changes: tuple = ()                 # of the solver, as "key=value"
     cells_only: Optional[bool] = None   # the classifier does not see the image's mean; None: as the system has it
+    taught: Optional[str] = None        # the experiment whose masks of the training images it learns from
     start: Optional[str] = None         # the experiment whose weights it starts with
     std: float = 0.01                   # of the first weights
     every: int = 1                      # only every so many rows and columns of the features: 4 is a stride of 32
@@ -26,6 +27,8 @@ class Experiment(NamedTuple):
 
     @property
     def title(self):
+        if self.taught:
+            return ", ".join(filter(None, (f"taught by {EXPERIMENTS[self.taught].title}", self.note)))
         return ", ".join(filter(None, (self.trained.title, self.note)))
 
     @property
@@ -114,6 +117,14 @@ EXPERIMENTS = {
     "conv5_boxes": Experiment("boxes", CONV5, start="boxes", conv5=True, seeds=1, crf_seeds=1,
                               paper="CCNN boxes (CRF unsaid)"),
     "conv5_full": Experiment("full", CONV5, start="full", conv5=True, seeds=1, crf_seeds=1),
+    # ours: a net learns from masks that do not change, because another has made them
+    "taught_tags": Experiment("full", taught="tags", crf_seeds=0, seeds=1),
+    "taught_shares": Experiment("full", taught="shares", crf_seeds=0, seeds=1),
+    "taught_size": Experiment("full", taught="size_10", crf_seeds=0, seeds=1),
+    "conv5_taught_shares": Experiment("full", CONV5, taught="shares", start="taught_shares", conv5=True, seeds=1,
+                                      crf_seeds=1),
+    "conv5_taught_size": Experiment("full", CONV5, taught="size_10", start="taught_size", conv5=True, seeds=1,
+                                    crf_seeds=1),
     # supplement, IV and III
     **{semi_name(masks): Experiment("semi", f"{masks} masks", supervised=masks, crf_seeds=0)
        for masks in MASKS},

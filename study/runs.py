@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 from experiments import EXPERIMENTS
+from teach import teach
 
 from ccnn import nets
 from ccnn.baselines import image_level_prior
-from ccnn.crf import dense_crf
+from ccnn.crf import PRESETS, dense_crf
 from ccnn.errors import UserError
 from ccnn.files import whole_file
 from ccnn.grid import Scores, label_map, sample
@@ -119,6 +120,8 @@ def sources(run):
     experiment, settings = run.experiment, run.settings
     data = {**nets.CACHED, "root": str(settings.root), "features": str(run.inputs), "split": settings.train,
             "seed": run.seed, "supervised": str(run.folder / "masks.txt"), "shares": str(run.folder / "shares.csv")}
+    if experiment.taught:
+        data["masks"] = str(run.other(experiment.taught).folder / "taught")
     if experiment.conv5:
         net = nets.conv5_net(experiment.system, data, cells_only=experiment.only_cells, **experiment.loss)
     elif experiment.system == "classifier":
@@ -141,6 +144,8 @@ def train(run):
     if experiment.areas:
         known = random.Random(run.seed).sample(names, experiment.areas)
         guess_shares(run.settings.root, run.settings.features, names, known, folder / "shares.csv")
+    if experiment.taught:
+        make_masks(run.other(experiment.taught), names)
     if experiment.supervised:
         share, is_share, _ = str(experiment.supervised).partition(" %")
         count = round(len(names) * int(share) / 100) if is_share else int(share)
@@ -162,6 +167,23 @@ def train(run):
     return done.stdout.strip()
 
 
+def make_masks(run, names):
+    """The masks that a run, trained first, makes of the training images; those that are there stay."""
+    model, settings, experiment = train(run), run.settings, run.experiment
+    load_caffe()
+    deploy = run.folder / "deploy.prototxt"
+    deploy.write_text(deploy_net(experiment))
+    net = load_net(deploy, model)
+    teach(experiment.trained, experiment.loss, lambda name: forward(net, run.inputs / f"{name}.npy"), settings.root,
+          names, features_size(run), PRESETS["heads"], run.folder / "taught",
+          run.folder / "shares.csv" if experiment.areas else None)
+
+
+def features_size(run):
+    """Long side of the images that the cached features are of."""
+    return json.loads((run.inputs / "index.json").read_text())["size"]
+
+
 def start_weights(run):
     """The model of the experiment that this one starts with; with VGG's last block, if that learns."""
     model = Path(train(run.other(run.experiment.start)))
@@ -180,7 +202,7 @@ def score(run, model, kinds):
     deploy = run.folder / "deploy.prototxt"
     deploy.write_text(deploy_net(run.experiment))
     net = load_net(deploy, model)
-    size = json.loads((run.inputs / "index.json").read_text())["size"]
+    size = features_size(run)
     names = read_split(settings.root, settings.val)
     found = {kind: np.zeros((len(names), LABELS, LABELS), np.int32) for kind in kinds}
     for number, (name, mask) in enumerate(zip(names, truth_paths(settings.root, names))):

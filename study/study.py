@@ -87,15 +87,24 @@ def make_runs(args):
     settings = runs.Settings(args.folder, args.root, args.features, args.pool4, train, val, args.set, args.crf)
     wanted = [runs.Run(name, seed, settings) for seed in range(1, 1 + (args.seeds or 3)) for name in args.rows
               if seed <= (args.seeds or EXPERIMENTS[name].seeds)]
-    first = {(start, run.seed): run.other(start) for run in wanted if (start := run.experiment.start)}
+    needed = {(run.name, run.seed): run for run in wanted}
+    for run in wanted:
+        for other in needs(run.name):
+            needed.setdefault((other, run.seed), run.other(other))
     os.environ["OPENBLAS_NUM_THREADS"] = "1"            # each run on one core; read when Caffe is loaded
     with connected(args.cluster, args.jobs) as jobs:
-        for some in (first.values(), [run for run in wanted if (run.name, run.seed) not in first]):
-            tasks = [(run,) for run in some if runs.missing(run)]
+        for count in sorted({len(needs(name)) for name, _ in needed}):      # what others need comes first
+            tasks = [(run,) for run in needed.values() if len(needs(run.name)) == count and runs.missing(run)]
             with Progress(total=len(tasks), unit="run") as bar:
                 for line in in_processes(runs.execute, tasks, jobs):
                     bar.write(line)
                     bar.update()
+
+
+def needs(name):
+    """The experiments that must be trained before this one."""
+    experiment = EXPERIMENTS[name]
+    return {other for first in (experiment.taught, experiment.start) if first for other in {first, *needs(first)}}
 
 
 def hold_out(root):

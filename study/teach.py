@@ -1,0 +1,60 @@
+"""Masks of the training images, made by a trained system: what another net can be taught with.
+
+A teacher is a run that is trained. Of a training image it knows what the system may know: its tags, and what else its
+constraints take. Its p obeys them, and the CRF carries p to the edges of the photograph. So these masks are better
+than those of new images, and they do not change while the next net learns from them.
+"""
+import csv
+
+import numpy as np
+from PIL import Image
+
+import ccnn
+from ccnn.crf import Preset, dense_crf
+from ccnn.files import whole_file
+from ccnn.grid import Scores, sample
+from ccnn.images import fit, read_image, read_mask, shrink
+from ccnn.labels import BACKGROUND, LABELS, VOID
+from ccnn.paper import SIZE
+from ccnn.scores import truth_paths
+from ccnn.supervision import SUPERVISION
+from ccnn.trunk import VGG16
+
+TINY = 1e-10            # stands for a probability of 0 before its logarithm is taken
+
+
+def teach(system, changes, forward, root, names, size, preset: Preset, out, shares=None):
+    """Write out/NAME.png for every image that has none yet.
+
+    forward : name -> scores, L x h x w;  size : long side of the images that the scores are of
+    changes : settings of the loss layer in place of the system's;  shares : file of ccnn.shares, if the system needs it
+    """
+    settings = {**system.settings, **system.frozen, **changes}
+    kind = SUPERVISION[settings["supervision"]]
+    bounds = {key: float(settings[key]) for key in kind.bounds if key in settings}
+    out.mkdir(parents=True, exist_ok=True)
+    known = dict(csv.reader(shares.open())) if shares else {}
+    for name, truth in zip(names, truth_paths(root, names)):
+        file = out / f"{name}.png"
+        if file.exists():
+            continue
+        areas = np.bincount(read_mask(truth).ravel(), minlength=VOID + 1)[:LABELS]
+        there = (areas > 0) | (np.arange(LABELS) == BACKGROUND)
+        blobs = {"tags": there, "sizes": areas > SIZE["large"] * areas.sum(),
+                 "share": np.array([float(known.get(name, 0))])}
+        f = forward(name)
+        c = kind.constraints([blobs[blob].astype(np.float32) for blob in kind.names], LABELS, f.shape[1:], **bounds)
+        p = ccnn.maximize(np.ascontiguousarray(f.reshape(LABELS, -1)), c).p.reshape(f.shape)
+        rgb = read_image(root / f"JPEGImages/{name}.jpg")
+        with whole_file(file) as part:
+            mask(p, rgb, np.flatnonzero(there), size, preset).save(part, format="PNG")
+
+
+def mask(p, rgb, labels, size, preset):
+    """p on the score grid, L x h x w, as the labels of the photograph; only `labels` are in it."""
+    small = shrink(rgb, size)
+    scores = Scores(np.log(np.maximum(p[labels], TINY)).astype(np.float32), fit(*rgb.shape[:2], size), VGG16.stride,
+                    VGG16.offset)
+    q = dense_crf(small, sample(scores.values, *scores.cells(*small.shape[:2])), preset)
+    found = Image.fromarray(labels[q.argmax(axis=0)].astype(np.uint8))
+    return found.resize(rgb.shape[1::-1], Image.NEAREST)
