@@ -14,6 +14,7 @@ import pytest
 import report
 import runs
 import score
+import teach
 from test_training import workplace
 from tiny_voc import make_voc
 
@@ -217,6 +218,34 @@ def test_the_row_of_guessed_areas(here, monkeypatch):
     (_, features, names, known, out), = told
     assert (features, names, len(known), len(set(known))) == (Path(FEATURES), split("train_aug"), 5, 5)
     assert out == Path("output/study/shares/1/shares.csv").resolve() and len(out.read_text().split()) == 40
+
+
+def test_a_net_is_taught_by_the_masks_of_another(here):
+    """They have the size of the photographs, only labels that are tagged, and both of them; the net learns from them,
+    and what is there is not made again."""
+    run("taught_tags", "--seeds", 1, "--set", "max_iter=2", "--set", "snapshot=2")
+    folder = Path("output/study/tags/1/taught")
+    assert sorted(path.stem for path in folder.iterdir()) == sorted(split("train_aug"))
+    seen = set()
+    for name in split("train_aug"):
+        mask, truth = (images.read_mask(place / f"{name}.png") for place in (folder, Path(ROOT, "SegmentationClass")))
+        assert mask.shape == truth.shape and set(np.unique(mask)) <= {0, *np.unique(truth)} - {255}
+        seen |= set(np.unique(mask))
+    assert len(seen) > 5
+    assert f'"masks": "{folder.resolve()}"' in Path("output/study/taught_tags/1/net.prototxt").read_text()
+    made = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    run("taught_tags", "--seeds", 2, "--set", "max_iter=2", "--set", "snapshot=2")
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == made
+
+
+def test_a_taught_mask_is_p_with_the_edges_of_the_photograph():
+    """p tells two halves apart, two pixels beside the edge that the photograph shows."""
+    rgb = np.full((80, 112, 3), 30, np.uint8)
+    rgb[:, 58:] = 220
+    p = np.zeros((21, 11, 15), np.float32)
+    p[0, :, :8], p[3, :, :8], p[0, :, 8:], p[3, :, 8:] = 0.8, 0.2, 0.2, 0.8
+    found = np.asarray(teach.mask(p, rgb, np.array([0, 3]), 112, crf.PRESETS["heads"]))
+    assert np.array_equal(found, np.where(np.arange(112) < 58, 0, 3) * np.ones((80, 1), int))
 
 
 def test_draws_are_scores_of_sets_of_images(here):
