@@ -76,7 +76,7 @@ STARTED = " -weights snapshots/head_classifier_iter_5290.caffemodel"
 HEAD_CHANGES = {        # of systems that start from the classifier
     "em_adapt": f"base_lr: 2e-5           # {RATE}",
     "em_adapt_crops": f"base_lr: 2e-5           # {RATE}",
-    "mil_fcn": "base_lr: 1e-4           # chosen on images held out",
+    "mil_fcn": "base_lr: 3e-5           # chosen on images held out",
     "mil_base": "base_lr: 5e-6           # chosen on images held out",
 }
 
