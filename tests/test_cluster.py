@@ -191,6 +191,12 @@ def test_local_workers_end_with_the_tool(tmp_path, python_bin, number):
 
 # --- elsewhere -----------------------------------------------------------------------------------------------
 
+def is_whole(file):
+    """Whether the scheduler has written its file: it exists before it has content."""
+    with contextlib.suppress(OSError, ValueError):
+        return bool(json.loads(file.read_text()))
+
+
 @contextlib.contextmanager
 def dask_processes(folder, python_bin):
     """A scheduler and two workers as one starts them by hand. Yields the scheduler's file, and the processes."""
@@ -201,10 +207,10 @@ def dask_processes(folder, python_bin):
                                 stdout=subprocess.DEVNULL)
     processes = [start("scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file",
                        str(file))]
-    processes += [start("worker", "--scheduler-file", str(file), "--host", "127.0.0.1", "--nthreads", "1",
-                        "--no-nanny", "--no-dashboard") for _ in range(2)]
     try:
-        wait_until(file.exists)
+        wait_until(lambda: is_whole(file))          # a worker that reads less ends
+        processes += [start("worker", "--scheduler-file", str(file), "--host", "127.0.0.1", "--nthreads", "1",
+                            "--no-nanny", "--no-dashboard") for _ in range(2)]
         yield file, processes
     finally:
         for process in processes:
