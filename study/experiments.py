@@ -72,7 +72,7 @@ EXPERIMENTS = {
     "mil_fcn": Experiment("mil_fcn", **STARTED, crf_seeds=1, paper="MIL-FCN"),
     "mil_fcn_random": Experiment("mil_fcn", RANDOM, changes=("base_lr=2e-2",), crf_seeds=0),
     "mil_base": Experiment("mil_base", **STARTED, ilp=True, crf_seeds=1, paper="MIL-Base"),
-    "mil_base_random": Experiment("mil_base", RANDOM, changes=("base_lr=4e-3",), ilp=True, crf_seeds=0),
+    "mil_base_random": Experiment("mil_base", RANDOM, changes=("base_lr=2e-3",), ilp=True, crf_seeds=0),
     "em_adapt": Experiment("em_adapt", **STARTED, crf_seeds=1, paper="EM-Adapt tags"),
     "em_adapt_random": Experiment("em_adapt", RANDOM, changes=("base_lr=1e-2",), crf_seeds=0),
     "em_adapt_image": Experiment("em_adapt", "classifier first, with the image's mean", start="classifier",
@@ -96,7 +96,7 @@ EXPERIMENTS = {
     # section 6: one image per step with momentum 0.99 against twenty with 0.9, the same images
     "tags_paper": Experiment("tags", "the paper's schedule", solver="tags_paper", crf_seeds=1, paper="CCNN tags"),
     "tags_batch": Experiment("tags", "20 images per step, momentum 0.9", solver="tags_paper", crf_seeds=0,
-                             changes=("iter_size=20", "momentum=0.9", "max_iter=1058", "stepsize=353", "base_lr=1e-2")),
+                             changes=("iter_size=20", "momentum=0.9", "max_iter=1058", "stepsize=353", "base_lr=1e-1")),
     # ours: the areas of 100 images tell about how much of every image is background
     "shares": Experiment("shares", areas=100, crf_seeds=1),
     # section 7.3
