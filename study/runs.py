@@ -65,6 +65,11 @@ class Run(NamedTuple):
         return (self.settings.folder / self.name / str(self.seed)).resolve()
 
     @property
+    def split(self):
+        """The list of the training images."""
+        return self.experiment.images or self.settings.train
+
+    @property
     def inputs(self):
         """The folder of what is cached of the images."""
         return self.settings.pool4 if self.experiment.conv5 else self.settings.features
@@ -118,7 +123,7 @@ def missing(run):
 def sources(run):
     """What a run is made of: {name of a file in its folder: text}."""
     experiment, settings = run.experiment, run.settings
-    data = {**nets.CACHED, "root": str(settings.root), "features": str(run.inputs), "split": settings.train,
+    data = {**nets.CACHED, "root": str(settings.root), "features": str(run.inputs), "split": run.split,
             "seed": run.seed, "supervised": str(run.folder / "masks.txt"), "shares": str(run.folder / "shares.csv")}
     if experiment.taught:
         data["masks"] = str(run.other(experiment.taught).folder / "taught")
@@ -140,7 +145,7 @@ def sources(run):
 def train(run):
     """The path of the trained model."""
     experiment, folder = run.experiment, run.folder
-    names = read_split(run.settings.root, run.settings.train)
+    names = read_split(run.settings.root, run.split)
     if experiment.areas:
         known = random.Random(run.seed).sample(names, experiment.areas)
         guess_shares(run.settings.root, run.settings.features, names, known, folder / "shares.csv")

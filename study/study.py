@@ -6,7 +6,6 @@
     study/study.py --crf heads                                  # every row, three seeds
     study/study.py --seeds 1 --crf authors                      # the authors' CRF as well, on the first of them
     study/study.py tags size --seeds 5                          # some rows, more seeds
-    study/study.py tags em_adapt --train train --set max_iter=2196 --folder output/study/train  # on VOC's own images
     study/study.py size --held-out --set base_lr=1e-3 --folder output/slow      # choose settings without touching val
     study/study.py --report                                     # tables of what is done
     study/study.py --report --out docs                          # the same, and study.json and study.png there
@@ -55,8 +54,6 @@ def parse_args(argv):
     add = parser.add_argument
     add("rows", nargs="*", metavar="ROW", help=f"some of {', '.join(EXPERIMENTS)} (default: all)")
     add("--seeds", type=command.count, metavar="N", help="runs of each row (default: 3, of other bounds 1)")
-    add("--train", default="train_aug", metavar="LIST",
-        help="the training images: `train` is VOC's own 1,464 (default: %(default)s)")
     add("--held-out", action="store_true", help="train on three quarters of train_aug and score on the rest of it")
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of the solver")
     add("--crf", action="append", default=[], metavar="PRESET",
@@ -75,7 +72,10 @@ def parse_args(argv):
     unknown = [name for name in args.rows if name not in EXPERIMENTS]
     if unknown:
         raise UserError(f"{unknown[0]}: no such row; there are {', '.join(EXPERIMENTS)}")
-    args.rows = args.rows or list(EXPERIMENTS)
+    fixed = [name for name in args.rows if EXPERIMENTS[name].images]
+    if args.held_out and fixed:
+        raise UserError(f"{fixed[0]}: trains on images that --held-out may score; leave the row or --held-out out")
+    args.rows = args.rows or [name for name in EXPERIMENTS if not (args.held_out and EXPERIMENTS[name].images)]
     args.folder = args.folder or (HELD_OUT if args.held_out else HELD_OUT.parent)
     args.crf = {Path(name).stem: load_preset(name) for name in args.crf}
     return args
@@ -83,7 +83,7 @@ def parse_args(argv):
 
 def make_runs(args):
     """Train and score what is not done of the wanted rows and seeds."""
-    train, val = hold_out(args.root) if args.held_out else (args.train, "val")
+    train, val = hold_out(args.root) if args.held_out else ("train_aug", "val")
     settings = runs.Settings(args.folder, args.root, args.features, args.pool4, train, val, args.set, args.crf)
     wanted = [runs.Run(name, seed, settings) for seed in range(1, 1 + (args.seeds or 3)) for name in args.rows
               if seed <= (args.seeds or EXPERIMENTS[name].seeds)]

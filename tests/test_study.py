@@ -164,8 +164,9 @@ def test_rows_are_made_of_what_their_titles_say(here):
     assert '"small_upper": 0.01' in net("size") and '"small_upper": 0.1,' in net("size_10")
     assert all('"small_upper": 0.01' in net(name) for name in experiments.EXPERIMENTS if name.startswith("bounds"))
     cells_only = {name for name in experiments.COMPARED if "lr_mult: 0" in net(name)}
-    assert cells_only == {"mil_fcn", "mil_fcn_random", "em_adapt", "em_adapt_random", "em_adapt_crops", "tags_cells",
-                          "tags_cells_started", "tags_std_0.1", "tags_std_1"}
+    assert cells_only == {"mil_fcn", "mil_fcn_random", "mil_fcn_train", "em_adapt", "em_adapt_random", "em_adapt_train",
+                          "em_adapt_crops", "tags_cells", "tags_cells_started", "tags_cells_train", "tags_std_0.1",
+                          "tags_std_1"}
     assert {name for name, e in experiments.EXPERIMENTS.items() if "cells only" in e.title} <= cells_only
     assert "masks.txt" in net("semi_5_percent") and "masks.txt" not in net("tags")
     assert '"fg_lower": 0.2' in net("bounds_0.2_0.2_0.7")
@@ -177,7 +178,9 @@ def test_rows_are_made_of_what_their_titles_say(here):
         name for name, e in experiments.EXPERIMENTS.items() if "conv5 learns" in e.title}
     assert having('"hold": 2') == having('"number"') == {"tags_held"} and having('"hardness": 1000') == {"size_hard"}
     assert having("stride: 4") == {"tags_32s"} and having("std: 1 ") == {"tags_std_1"}
-    assert having("std: 0.1 ") == {"tags_std_0.1"} and having("SigmoidCrossEntropyLoss") == {"classifier"}
+    assert having("std: 0.1 ") == {"tags_std_0.1"} and having("SigmoidCrossEntropyLoss") == {
+        "classifier", "classifier_train"}
+    assert having('"split": "train"') == {name for name, e in experiments.EXPERIMENTS.items() if "1,464" in e.title}
 
 
 def test_an_experiment_trains_its_start_first(here):
@@ -309,6 +312,7 @@ def test_mistakes_end_in_one_line(here):
     for arguments, message in (
             (["tag"], "tag: no such row; there are classifier, mil_fcn, "),
             (["tags", "--crf", "sharp"], "no CRF preset 'sharp'"),
+            (["tags_train", "--held-out"], "tags_train: trains on images that --held-out may score; leave"),
             (["tags", "--features", "none"], "none/index.json: is missing or damaged; tools/cache_features.py makes"),
             (["tags", "--set", "max_itre=2"], "max_itre")):
         with pytest.raises(UserError) as error:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Make one file of a model: its net, its weights, its class names, its input size.
 
-    tools/pack_model.py --out my.ccnn --weights snapshots/head_size_iter_2196.caffemodel
+    tools/pack_model.py --out my.ccnn --weights snapshots/head_size_iter_5290.caffemodel
     tools/pack_model.py --out my.ccnn --net prototxt/deploy_8s.prototxt \\
         --weights snapshots/ccnn_tags_iter_60000.caffemodel --classes classes.txt --size 321
 
