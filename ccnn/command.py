@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Callable, NoReturn, Optional, Union
 
 from ccnn.errors import UserError
+from ccnn.model import sizes_of
 
 
 def parser(doc: Optional[str]) -> argparse.ArgumentParser:
@@ -25,10 +26,15 @@ def count(text: str) -> int:
     return value
 
 
-def counts(text: str) -> Union[int, list[int]]:
-    """An argparse type: a whole number, at least 1, or several with commas between them."""
+def sizes(text: str) -> Union[int, list[int]]:
+    """An argparse type: a long side in pixels that a net may see, or several with commas between them."""
     values = [count(part) for part in text.split(",")]
-    return values if values[1:] else values[0]
+    size = values if values[1:] else values[0]
+    try:
+        sizes_of(size)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return size
 
 
 def add_model_options(add: Callable) -> None:
@@ -39,7 +45,7 @@ def add_model_options(add: Callable) -> None:
     add("--weights", type=Path, help="its weights, or those of a head alone, the trunk being VGG-16's")
     add("--classes", metavar="FILE", help="with --net: class names, one per line (default: those of WEIGHTS.json or "
         "NET.json, else VOC's)")
-    add("--size", type=counts, metavar="PIXELS[,PIXELS]", help="long side that the net sees; of several, it sees each, "
+    add("--size", type=sizes, metavar="PIXELS[,PIXELS]", help="long side that the net sees; of several, it sees each, "
         "and the mean counts (default: that of its training if the model, WEIGHTS.json or NET.json tells, else 500)")
 
 

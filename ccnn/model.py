@@ -276,7 +276,8 @@ def sizes_of(size):
     """(pixels, ...) of a model's `size`, one number or a list of them; ValueError if it is neither."""
     sizes = tuple(size) if isinstance(size, list) else (size,)
     if not sizes or not all(type(pixels) is int and pixels in SIZES for pixels in sizes) or len({*sizes}) < len(sizes):
-        raise ValueError(f"size must be {SIZES[0]}..{SIZES[-1]}, or a list of such numbers, got {shortened(size)}")
+        raise ValueError(f"size must be {SIZES[0]}..{SIZES[-1]}, or a list of such numbers, each once; got "
+                         f"{shortened(size)}")
     return sizes
 
 

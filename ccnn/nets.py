@@ -113,7 +113,7 @@ VOC = {"root": "data/VOCdevkit/VOC2012", "split": "train_aug", "crop": 321, "sup
 CACHED = {"root": "data/VOCdevkit/VOC2012", "split": "train_aug", "features": "data/features",
           "shares": "data/shares.csv", "crop": 144, "supervised": 1058}         # 144 of 224 pixels, as 321 of 500
 
-POOL4 = {**CACHED, "features": "data/pool4"}
+POOL4 = {**CACHED, "features": "data/pool4", "blob": "pool4"}
 
 ABOUT = {"head_deploy": {"size": VGG16.size}}       # what tools/infer.py cannot see in a net
 

@@ -203,6 +203,8 @@ class FeatureSamples(Samples):
         "tops": Samples.SETTINGS["tops"]._replace(default=["features", "tags"]),
         "features": Setting(optional(FOLDERS), None, "the folder that tools/cache_features.py wrote; it knows the size."
                                                      " Or a list of such folders: a sample shows one of them"),
+        "blob": Setting(one_of("features", *VGG16.inner), "features", "what the folder must hold: the --blob with "
+                                                                      "which tools/cache_features.py wrote it"),
     }
     INPUT = "features"
 
@@ -214,12 +216,16 @@ class FeatureSamples(Samples):
 
     def input_size(self):
         """[size of each folder]"""
-        indices = [feature_index(folder) for folder in self.folders]
-        blobs = {index.get("blob", "features") for index in indices}
-        if len(blobs) > 1:
-            raise UserError(f"{' and '.join(self.folders)}: hold different blobs of the trunk; train on one of them")
-        self.channels = VGG16.inner.get(blobs.pop(), VGG16.channels)
-        return [index["size"] for index in indices]
+        wanted, sizes = self.settings["blob"], []
+        for folder in self.folders:
+            index = feature_index(folder)
+            held = index.get("blob", "features")
+            if held != wanted:
+                raise UserError(f"{folder}: holds the trunk's {held}, the net needs {wanted}; "
+                                f"tools/cache_features.py --blob {wanted} --out another folder makes them")
+            sizes.append(index["size"])
+        self.channels = VGG16.inner.get(wanted, VGG16.channels)
+        return sizes
 
     def input_files(self):
         """Those of the first size; the others are there as well."""

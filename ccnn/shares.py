@@ -37,7 +37,7 @@ def read_line(cells, where):
         name, text = cells
         share = float(text)
     except ValueError:
-        raise UserError(f"{where}: must be `image,share`; got {','.join(cells)!r}") from None
+        raise UserError(f"{where}: must be the name of an image and a number; got {','.join(cells)!r}") from None
     if not 0 <= share <= 1:
         raise UserError(f"{where}: a share must be in 0..1; got {text}")
     return name, share

@@ -2,7 +2,7 @@
 
 A kind is one entry of SUPERVISION:
 
-    "size": Supervision([TAGS, SIZES], size_constraints)
+    "size": Supervision([TAGS, SIZES], for_crops(size_constraints))
 
 A blob is an array that travels with an image from the data layer to the loss layer. It says how it is made from what a
 sample shows, which shape it has, and how it is read back. The constraint function gets what the blobs hold, and
@@ -10,7 +10,7 @@ sample shows, which shape it has, and how it is read back. The constraint functi
 settings of the loss layer, in param_str. The data layers deliver the blobs of every kind as tops.
 """
 import inspect
-from functools import partial
+from functools import partial, wraps
 from typing import Any, Callable, NamedTuple
 
 import numpy as np
@@ -155,13 +155,16 @@ class Supervision:
         return self.function(*values, **{name: grid[name] for name in self.grid}, **bounds)
 
 
-def crop_constraints(present, fg_lower=0.05, fg_beta=2.0, bg_lower=0.3, bg_upper=0.7):
-    """tag_constraints, also for a crop that shows no background: then the labels that it shows have bounds alone."""
-    c = tag_constraints(present, fg_lower, fg_beta, bg_lower, bg_upper)
-    if present[BACKGROUND] or not present.any():
-        return c
-    rows = c.A[:, BACKGROUND] == 0
-    return Constraints(c.A[rows], c.b[rows], c.beta[rows], present)
+def for_crops(function):
+    """The constraints of `function`, also for a crop without background: then only the other labels have bounds."""
+    @wraps(function)
+    def constraints(present, *others, **bounds):
+        c = function(present, *others, **bounds)
+        if present[BACKGROUND] or not present.any():
+            return c
+        rows = c.A[:, BACKGROUND] == 0
+        return Constraints(c.A[rows], c.b[rows], c.beta[rows], present)
+    return constraints
 
 
 def share_constraints(present, share, margin=0.05, fg_lower=0.05, fg_beta=2.0):
@@ -170,9 +173,9 @@ def share_constraints(present, share, margin=0.05, fg_lower=0.05, fg_beta=2.0):
 
 
 SUPERVISION = {
-    "tags": Supervision([TAGS], crop_constraints),
+    "tags": Supervision([TAGS], for_crops(tag_constraints)),
     "share": Supervision([TAGS, SHARE], share_constraints),
-    "size": Supervision([TAGS, SIZES], size_constraints),
+    "size": Supervision([TAGS, SIZES], for_crops(size_constraints)),
     "boxes": Supervision([BOXES], box_constraints),
 }
 

@@ -109,9 +109,9 @@ def begin(training: "Training", weights: Optional[Path]) -> "Training":
         random = check_weights(weights, shapes)
         training.weights = weights
         training.beginning = f"starting from {weights}" + (f"; {', '.join(random)} start at random" if random else "")
-    elif set(VGG16.layers) <= shapes.keys():
-        raise UserError(f"{solver.net}: holds VGG-16, which learns nothing from a random beginning; give --weights "
-                        "data/vgg16_8s.caffemodel (tools/init_weights.py makes it)")
+    elif shapes.keys() & set(VGG16.layers):
+        raise UserError(f"{solver.net}: holds layers of VGG-16, which learn nothing from a random beginning; give "
+                        "--weights: tools/init_weights.py makes data/vgg16_8s.caffemodel, and joins VGG-16 and a head")
     return training
 
 

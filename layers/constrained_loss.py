@@ -12,6 +12,7 @@ import functools
 import sys
 import time
 
+import caffe
 import numpy as np
 from loss_layer import LossLayer, finite
 
@@ -103,6 +104,8 @@ class ConstrainedLossLayer(LossLayer):
         self.counts = {"infeasible": 0, "stalled": 0}
         if settings["hold"] > 1 and settings["hardness"] != 1:
             self.fail(f"hold = {settings['hold']} needs hardness 1, with which p and q share one energy")
+        if settings["hold"] > 1 and caffe.solver_count() > 1:
+            self.fail(f"hold = {settings['hold']} needs one process: with several, an image comes to another each time")
         self.held = {}          # number of an image: (p, L x H x W float32, not mirrored; visits for which it stays)
         return settings
 

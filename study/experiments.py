@@ -1,5 +1,5 @@
 """The experiments of the study: every row of its tables."""
-from typing import NamedTuple, Optional, Union
+from typing import NamedTuple, Optional
 
 from ccnn.nets import CLASSIFIER, SYSTEMS
 from ccnn.paper import BOUNDS
@@ -10,7 +10,7 @@ class Experiment(NamedTuple):
     system: str
     note: str = ""                      # after the system's title
     loss: dict = {}                     # other settings of the loss layer
-    supervised: Union[int, str, None] = None    # images that keep their masks: their number, or "5 %"
+    supervised: Optional[str] = None    # the share of the images that keep their masks, as "5 %"
     images: Optional[str] = None        # VOC's list of training images, if not the study's
     areas: int = 0                      # images whose area of background is known; the others' is guessed
     solver: Optional[str] = None        # solvers/head_<solver>.prototxt, if not the system's
@@ -75,7 +75,7 @@ EXPERIMENTS = {
     "mil_fcn": Experiment("mil_fcn", **STARTED, crf_seeds=1, paper="MIL-FCN"),
     "mil_fcn_random": Experiment("mil_fcn", RANDOM, changes=("base_lr=2e-2",), crf_seeds=0),
     "mil_base": Experiment("mil_base", **STARTED, ilp=True, crf_seeds=1, paper="MIL-Base"),
-    "mil_base_random": Experiment("mil_base", RANDOM, changes=("base_lr=2e-3",), ilp=True, crf_seeds=0),
+    "mil_base_random": Experiment("mil_base", RANDOM, changes=("base_lr=2e-3", "max_iter=5290"), ilp=True, crf_seeds=0),
     "em_adapt": Experiment("em_adapt", **STARTED, crf_seeds=1, paper="EM-Adapt tags"),
     "em_adapt_random": Experiment("em_adapt", RANDOM, changes=("base_lr=1e-2",), crf_seeds=0),
     "em_adapt_image": Experiment("em_adapt", "classifier first, with the image's mean", start="classifier",

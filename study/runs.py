@@ -85,13 +85,15 @@ def execute(run):
     kinds = missing(run)
     run.folder.mkdir(parents=True, exist_ok=True)
     result = read_result(run.result) or {"row": run.name, "seed": run.seed, "set": run.settings.changes, "iou": {}}
+    prepare(run)
+    trained = time.monotonic()
     model = train(run)
-    result.setdefault("seconds", round(time.monotonic() - began))
+    result.setdefault("seconds", round(time.monotonic() - trained))
     result["iou"].update(score(run, model, kinds))
     result.setdefault("draws", {}).update({kind: resampled(run, kind) for kind in kinds})
     result.setdefault("half", {}).update({kind: on_half(run, kind) for kind in kinds})
-    presets = run.settings.crf
-    result.setdefault("crf", {}).update({kind: presets[kind]._asdict() for kind in kinds if kind in presets})
+    result.setdefault("crf", {}).update({kind: seen_by(run.settings.crf[kind]) for kind in kinds
+                                         if kind in run.settings.crf})
     with whole_file(run.result) as part:
         part.write_text(json.dumps(result))
     figures = ", ".join(f"{miou(iou):.1f} {kind}".strip() for kind, iou in result["iou"].items())
@@ -117,7 +119,7 @@ def missing(run):
     kinds = ["", *["ilp"] * experiment.ilp, *(presets if run.seed <= experiment.crf_seeds else [])]
     used = done.get("crf", {})
     return [kind for kind in kinds if kind not in done["iou"]
-            or (kind in presets and used.get(kind) != presets[kind]._asdict())]
+            or (kind in presets and used.get(kind) != seen_by(presets[kind]))]
 
 
 def sources(run):
@@ -125,6 +127,8 @@ def sources(run):
     experiment, settings = run.experiment, run.settings
     data = {**nets.CACHED, "root": str(settings.root), "features": str(run.inputs), "split": run.split,
             "seed": run.seed, "supervised": str(run.folder / "masks.txt"), "shares": str(run.folder / "shares.csv")}
+    if experiment.conv5:
+        data["blob"] = nets.POOL4["blob"]
     if experiment.taught:
         data["masks"] = str(run.other(experiment.taught).folder / "taught")
     if experiment.conv5:
@@ -139,11 +143,12 @@ def sources(run):
         net = net.replace("std: 0.01", f"std: {experiment.std:g}")
     part = "conv5" if experiment.conv5 else "head"
     solver = ROOT / f"solvers/{part}_{experiment.solver or experiment.system}.prototxt"
-    return {"net.prototxt": net, "solver.prototxt": solver.read_text()}
+    made_of = {field: getattr(experiment, field) for field in ("changes", "areas", "supervised", "start", "taught")}
+    return {"net.prototxt": net, "solver.prototxt": solver.read_text(), "experiment.json": json.dumps(made_of)}
 
 
-def train(run):
-    """The path of the trained model."""
+def prepare(run):
+    """Make what a training reads: its net, lists of images, guessed areas, masks of another system."""
     experiment, folder = run.experiment, run.folder
     names = read_split(run.settings.root, run.split)
     if experiment.areas:
@@ -152,12 +157,15 @@ def train(run):
     if experiment.taught:
         make_masks(run.other(experiment.taught), names)
     if experiment.supervised:
-        share, is_share, _ = str(experiment.supervised).partition(" %")
-        count = round(len(names) * int(share) / 100) if is_share else int(share)
-        kept = random.Random(run.seed).sample(names, count)
+        kept = random.Random(run.seed).sample(names, round(len(names) * int(experiment.supervised[:-2]) / 100))
         (folder / "masks.txt").write_text("\n".join(kept) + "\n")
     for file, text in sources(run).items():
         (folder / file).write_text(text)
+
+
+def train(run):
+    """The path of the trained model."""
+    experiment, folder = run.experiment, run.folder
     changes = [f"net={folder / 'net.prototxt'}", f"snapshot_prefix={folder / 'head'}", f"random_seed={run.seed}",
                *experiment.changes, *run.settings.changes]
     command = [sys.executable, ROOT / "tools/train.py", folder / "solver.prototxt",
@@ -173,8 +181,8 @@ def train(run):
 
 
 def make_masks(run, names):
-    """The masks that a run, trained first, makes of the training images; those that are there stay."""
-    model, settings, experiment = train(run), run.settings, run.experiment
+    """The masks that a finished run makes of the training images; those that are there stay."""
+    model, settings, experiment = last_model(run.folder), run.settings, run.experiment
     load_caffe()
     deploy = run.folder / "deploy.prototxt"
     deploy.write_text(deploy_net(experiment))
@@ -184,6 +192,14 @@ def make_masks(run, names):
           run.folder / "shares.csv" if experiment.areas else None)
 
 
+def last_model(folder):
+    """The model of a run that is finished."""
+    models = sorted(folder.glob("head_iter_*.caffemodel"), key=lambda path: int(path.stem.rpartition("_")[2]))
+    if not models:
+        raise UserError(f"{folder}: has no model; run study/study.py {folder.parent.name}")
+    return models[-1]
+
+
 def features_size(run):
     """Long side of the images that the cached features are of."""
     return json.loads((run.inputs / "index.json").read_text())["size"]
@@ -191,7 +207,7 @@ def features_size(run):
 
 def start_weights(run):
     """The model of the experiment that this one starts with; with VGG's last block, if that learns."""
-    model = Path(train(run.other(run.experiment.start)))
+    model = last_model(run.other(run.experiment.start).folder)
     if not run.experiment.conv5:
         return model
     joined, _ = fill(convolutions(run.folder / "net.prototxt"),
@@ -259,7 +275,12 @@ def forward(net, file):
     return net.blobs["fc8"].data[0].copy()
 
 
-CRF_SIDE = 167          # long side that the CRF sees: half the time of 500, about the same mIoU (docs/reproduction.md)
+CRF_SIDE = 167          # long side that the CRF sees: half the time of 500 (docs/reproduction.md compares)
+
+
+def seen_by(preset):
+    """What decides the labels after a CRF: the preset, and the long side of what it sees."""
+    return {**preset._asdict(), "side": CRF_SIDE}
 
 
 def label(kind, rgb, scores, shape, presets):
@@ -281,7 +302,8 @@ def read_result(path):
     """What a run scored so far: its row, seed, settings, seconds and IoU of each kind; None if it has not begun."""
     try:
         result = json.loads(path.read_text()) if path.exists() else None
-        if result and not (result["row"] in EXPERIMENTS and result.keys() >= {"seed", "set", "seconds", "iou"}):
+        needed = {"seed", "set", "seconds", "iou", "draws", "half"}
+        if result and not (result["row"] in EXPERIMENTS and result.keys() >= needed):
             raise ValueError("of other rows or keys")
     except (ValueError, KeyError, TypeError) as e:
         raise UserError(f"{path}: is not a score of this tool ({e}); remove it, and the run is scored again") from None

@@ -48,10 +48,7 @@ def main(argv=None):
 def measure(row, args, names, masks, method):
     """Iterations and milliseconds of every image."""
     experiment, folder = EXPERIMENTS[row], args.folder / row / "1"
-    models = sorted(folder.glob("head_iter_*.caffemodel"), key=lambda path: int(path.stem.rpartition("_")[2]))
-    if not models:
-        raise UserError(f"{folder}: has no model; run study/study.py {row} --seeds 1")
-    net = load_net(folder / "deploy.prototxt", models[-1])
+    net = load_net(folder / "deploy.prototxt", runs.last_model(folder))
     system = experiment.trained
     settings = {**system.settings, **system.frozen, **experiment.loss}
     kind = SUPERVISION[settings.pop("supervision")]

@@ -87,6 +87,9 @@ def make_runs(args):
     settings = runs.Settings(args.folder, args.root, args.features, args.pool4, train, val, args.set, args.crf)
     wanted = [runs.Run(name, seed, settings) for seed in range(1, 1 + (args.seeds or 3)) for name in args.rows
               if seed <= (args.seeds or EXPERIMENTS[name].seeds)]
+    starts = [name for name in args.rows if any(name in needs(other) for other in args.rows)]
+    if args.set and starts:
+        raise UserError(f"--set would change {starts[0]}, too, which others of these rows start with; name fewer rows")
     needed = {(run.name, run.seed): run for run in wanted}
     for run in wanted:
         for other in needs(run.name):

@@ -4,8 +4,6 @@ A teacher is a run that is trained. Of a training image it knows what the system
 constraints take. Its p obeys them, and the CRF carries p to the edges of the photograph. So these masks are better
 than those of new images, and they do not change while the next net learns from them.
 """
-import csv
-
 import numpy as np
 from PIL import Image
 
@@ -17,6 +15,7 @@ from ccnn.images import fit, read_image, read_mask, shrink
 from ccnn.labels import BACKGROUND, LABELS, VOID
 from ccnn.paper import SIZE
 from ccnn.scores import truth_paths
+from ccnn.shares import read_shares
 from ccnn.supervision import SUPERVISION
 from ccnn.trunk import VGG16
 
@@ -33,7 +32,7 @@ def teach(system, changes, forward, root, names, size, preset: Preset, out, shar
     kind = SUPERVISION[settings["supervision"]]
     bounds = {key: float(settings[key]) for key in kind.bounds if key in settings}
     out.mkdir(parents=True, exist_ok=True)
-    known = dict(csv.reader(shares.open())) if shares else {}
+    known = read_shares(shares, names) if shares else {}
     for name, truth in zip(names, truth_paths(root, names)):
         file = out / f"{name}.png"
         if file.exists():
@@ -41,7 +40,7 @@ def teach(system, changes, forward, root, names, size, preset: Preset, out, shar
         areas = np.bincount(read_mask(truth).ravel(), minlength=VOID + 1)[:LABELS]
         there = (areas > 0) | (np.arange(LABELS) == BACKGROUND)
         blobs = {"tags": there, "sizes": areas > SIZE["large"] * areas.sum(),
-                 "share": np.array([float(known.get(name, 0))])}
+                 "share": np.array([known.get(name)], float)}
         f = forward(name)
         c = kind.constraints([blobs[blob].astype(np.float32) for blob in kind.names], LABELS, f.shape[1:], **bounds)
         p = ccnn.maximize(np.ascontiguousarray(f.reshape(LABELS, -1)), c).p.reshape(f.shape)

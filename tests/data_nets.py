@@ -61,7 +61,7 @@ def expected_supervision(rows, columns, cell_rows, cell_columns, mask, objects):
     known = [label for label in pixels if label != VOID]
     whole = len(rows) == len(mask) and len(columns) == len(mask[0])
     tags = [float(label in known) for label in range(21)]
-    tags[0] = float(whole or 0 in known or not known)
+    tags[0] = 1.0 if whole or 0 in known or not known else -1.0
     sizes = [float(known.count(label) > 0.1 * len(known)) for label in range(21)]
     boxes = []
     for label, y0, x0, y1, x1 in objects:

@@ -163,6 +163,19 @@ def test_wrong_settings_fail_in_setup(tmp_path, settings, change, complaint):
     assert "\n" not in str(error.value)
 
 
+def test_several_processes_are_refused(tmp_path):
+    """An image comes to another of them each time: its p would be held elsewhere."""
+    caffe.set_multiprocess(True)
+    caffe.set_solver_count(2)
+    try:
+        with pytest.raises(UserError, match="^ConstrainedLossLayer: hold = 2 needs one process: with several, an"):
+            make_net(tmp_path, CCNN, {"hold": 2}, {**inputs("tags", 1), "number": numbers(0)})
+        make_net(tmp_path, CCNN, {}, inputs("tags", 1))
+    finally:
+        caffe.set_solver_count(1)
+        caffe.set_multiprocess(False)
+
+
 def test_an_image_of_another_size_is_named(tmp_path):
     net = make_net(tmp_path, CCNN, {"hold": 2}, {**inputs("tags", 1), "number": numbers(5)})
     net.forward()

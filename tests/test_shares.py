@@ -56,9 +56,9 @@ def test_a_file_is_read_as_it_was_written(tmp_path):
 
 @pytest.mark.parametrize("data, complaint", [
     (None, ": No such file or directory; it must have a line `image,share` for every image, as tools/guess_shares.py"),
-    (b"a,0.1\nb\n", ", line 2: must be `image,share`; got 'b'"),
-    (b"a,0.1,0.2\nb,0.1\n", ", line 1: must be `image,share`; got 'a,0.1,0.2'"),
-    (b"a,0.1\n\nb,much\n", ", line 3: must be `image,share`; got 'b,much'"),
+    (b"a,0.1\nb\n", ", line 2: must be the name of an image and a number; got 'b'"),
+    (b"a,0.1,0.2\nb,0.1\n", ", line 1: must be the name of an image and a number; got 'a,0.1,0.2'"),
+    (b"a,0.1\n\nb,much\n", ", line 3: must be the name of an image and a number; got 'b,much'"),
     (b"a,0.1\nb,1.5\n", ", line 2: a share must be in 0..1; got 1.5"),
     (b"a,0.1\nb,nan\n", ", line 2: a share must be in 0..1; got nan"),
     (b"a,-0.1\nb,1\n", ", line 1: a share must be in 0..1; got -0.1"),

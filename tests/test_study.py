@@ -312,6 +312,7 @@ def test_mistakes_end_in_one_line(here):
     for arguments, message in (
             (["tag"], "tag: no such row; there are classifier, mil_fcn, "),
             (["tags", "--crf", "sharp"], "no CRF preset 'sharp'"),
+            (["classifier", "mil_fcn", "--set", "max_iter=2"], "--set would change classifier, too, which others of"),
             (["tags_train", "--held-out"], "tags_train: trains on images that --held-out may score; leave"),
             (["tags", "--features", "none"], "none/index.json: is missing or damaged; tools/cache_features.py makes"),
             (["tags", "--set", "max_itre=2"], "max_itre")):

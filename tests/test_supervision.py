@@ -216,6 +216,9 @@ def test_a_crop_inside_an_object_has_no_background(tmp_path):
     assert c.allowed.tolist() == [False, True, True, False] and (c.A[:, BACKGROUND] == 0).all() and len(c.b) == 2
     p = ccnn.maximize(np.zeros((4, 4), np.float32), c).p
     assert np.allclose(p.sum(axis=1), [0, 2, 2, 0])
+    tags, sizes = np.array([-1, 1, 1, 0], np.float32), np.array([0, 1, 0, 0], np.float32)
+    sized = SUPERVISION["size"].constraints([tags, sizes], 4, (2, 2))
+    assert sized.allowed.tolist() == c.allowed.tolist() and (sized.A[:, BACKGROUND] == 0).all() and len(sized.b) == 2
     for tags in ([0, 0, 0, 0], [1, 0, 0, 0]):
         c = SUPERVISION["tags"].constraints([np.array(tags, np.float32)], 4, (2, 2))
         assert c.allowed.tolist() == [True, False, False, False]

@@ -135,13 +135,16 @@ def test_features_of_another_blob_have_its_channels(voc, tmp_path):
         (tmp_path / f"{blob}/index.json").write_text(json.dumps({"size": 64, "blob": blob}))
         for k in range(4):
             np.save(tmp_path / f"{blob}/2007_{k:06d}.npy", np.full((channels, 7, 9), k, np.float16))
-        sample, _ = FeatureSamples(still(voc, features=str(tmp_path / blob), tops=["features", "tags"]))[3]
+        sample, _ = FeatureSamples(still(voc, features=str(tmp_path / blob), blob=blob, tops=["features", "tags"]))[3]
         assert sample["features"].shape == (channels, 7, 9) and (sample["features"] == 3).all()
-    with pytest.raises(UserError, match="pool4 and .*features: hold different blobs of the trunk; train on one"):
-        FeatureSamples(still(voc, features=[str(tmp_path / "pool4"), str(tmp_path / "features")]))
+    for given, wanted in (("pool4", "features"), ("features", "pool4")):
+        with pytest.raises(UserError, match=f"{given}: holds the trunk's {given}, the net needs {wanted}; tools/"):
+            FeatureSamples(still(voc, features=str(tmp_path / given), blob=wanted))
+    with pytest.raises(UserError, match="pool4: holds the trunk's pool4"):
+        FeatureSamples(still(voc, features=[str(tmp_path / "features"), str(tmp_path / "pool4")]))
     (tmp_path / "pool4/2007_000000.npy").write_bytes((tmp_path / "features/2007_000000.npy").read_bytes())
     with pytest.raises(ImageError, match=r"2007_000000.npy: holds float16 of shape \(1024, 7, 9\); .* of 512 channels"):
-        FeatureSamples(still(voc, features=str(tmp_path / "pool4")))[0]
+        FeatureSamples(still(voc, features=str(tmp_path / "pool4"), blob="pool4"))[0]
 
 
 def test_large_is_more_than_a_tenth_of_what_is_not_void(voc, net):

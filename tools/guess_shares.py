@@ -17,7 +17,7 @@ import _activate  # noqa: F401
 from ccnn import command
 from ccnn.errors import UserError
 from ccnn.lists import read_split
-from ccnn.paths import FEATURES, VOC
+from ccnn.paths import DATA, FEATURES, VOC
 from ccnn.shares import guess_shares
 
 
@@ -38,7 +38,7 @@ def parse_args(argv):
     add("--masks", type=command.count, default=100, metavar="N", help="images to measure (default: %(default)s)")
     add("--seed", type=int, default=1, help="which ones (default: %(default)s)")
     add("--features", type=Path, default=FEATURES, metavar="DIR", help="of all images (default: %(default)s)")
-    add("--out", type=Path, default=Path("data/shares.csv"), metavar="FILE", help="(default: %(default)s)")
+    add("--out", type=Path, default=DATA / "shares.csv", metavar="FILE", help="(default: %(default)s)")
     return parser.parse_args(argv)
 
 

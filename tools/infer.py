@@ -39,7 +39,6 @@ from ccnn.crf import LONG_SIDE, PRESETS, load_preset
 from ccnn.engines import PRECISIONS
 from ccnn.files import remove_parts
 from ccnn.masks import print_report, unfinished
-from ccnn.model import SIZES, sizes_of
 from ccnn.photographs import find_photographs
 from ccnn.predict import Recipe, find_model, mask_settings_of, segment_files
 from ccnn.progress import Progress
@@ -106,10 +105,6 @@ def parse_args(argv):
         args.crf = MODELS_OWN
     if not args.photographs:
         parser.error("give photographs: files, folders or patterns")
-    try:
-        sizes_of(args.size or SIZES[0])
-    except ValueError as error:
-        parser.error(f"--{error}")
     return args
 
 
