@@ -71,7 +71,10 @@ The authors' release differs: it runs for 35,000 iterations, never lowers the ra
 
 RATE = "for a loss divided by the number of pixels; chosen on images held out"
 
-STARTED = " -weights snapshots/head_classifier_iter_2645.caffemodel"
+WHOLE = " -weights data/vgg16_8s.caffemodel"
+
+STARTED, HEAD_STARTED = (f" -weights snapshots/{name}.caffemodel"
+                         for name in ("classifier_iter_60000", "head_classifier_iter_2645"))
 
 HEAD_CHANGES = {        # of systems that start from the classifier
     "em_adapt": f"base_lr: 5e-4           # {RATE}",
@@ -91,10 +94,10 @@ def solvers():
         title = f"{about.title[0].upper()}{about.title[1:]} ({about.paper})"
         made[net_name(system)] = Solver(
             "paper", f"{title}. Training knows of an image: {about.knows}.{RELEASE if about.loss == CCNN else ''}",
-            " -weights data/vgg16_8s.caffemodel")
+            STARTED if system in HEAD_CHANGES else WHOLE)
         made[f"head_{system}"] = Solver(
             "head", f"{title}. Frozen trunk, cached features: minutes on two cores.",
-            STARTED if system in HEAD_CHANGES else "", HEAD_CHANGES.get(system, ""))
+            HEAD_STARTED if system in HEAD_CHANGES else "", HEAD_CHANGES.get(system, ""))
         made[f"demo_{system}"] = Solver(
             "demo", f"The demonstration of {about.title}, on images that demo/draw_demo.py draws.")
 
@@ -131,10 +134,14 @@ snapshot: 53            # a minute
 """)
     made["classifier"] = Solver(
         "paper", "The tags of an image: where MIL-FCN, MIL-Base and EM-Adapt start (section 7.2).",
-        " -weights data/vgg16_8s.caffemodel")
+        WHOLE, """
+base_lr: 1e-6           # as for the other whole nets
+""")
     made["head_classifier"] = Solver(
         "head", "The tags of an image: where MIL-FCN, MIL-Base and EM-Adapt start (section 7.2). Frozen trunk, cached\n"
         "features.", changes="""
+type: "Adam"            # as for the other heads
+base_lr: 2e-3           # as for the other heads
 max_iter: 2645          # an epoch of 10,582 images
 weight_decay: 1e-3      # chosen on images held out: without it, tags are learnt by heart, and cells are found less well
 """)

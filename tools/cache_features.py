@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compute VGG-16's features of every image once, so that a classifier can be trained on them in minutes.
 
-    tools/cache_features.py --split train                               # of data/VOCdevkit/VOC2012, into data/features
+    tools/cache_features.py --split train_aug                           # of data/VOCdevkit/VOC2012, into data/features
     tools/cache_features.py photos --out photos/features                # of a folder of your own
     caffe train -solver solvers/head_tags.prototxt                      # trains on data/features
     tools/cache_features.py --split train_aug --blob pool4              # into data/pool4: conv5 can learn from there
