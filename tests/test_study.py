@@ -132,9 +132,9 @@ def test_a_run_belongs_to_its_net_its_solver_and_its_crf(here, monkeypatch):
     run(*short, "--crf", "authors")
     place = Path("output/study/tags/1")
     first, stamp = result(place), (place / "head_iter_2.caffemodel").stat().st_mtime_ns
-    assert first["crf"] == {"authors": crf.PRESETS["authors"]._asdict()}
+    assert first["crf"] == {"authors": {**crf.PRESETS["authors"]._asdict(), "side": runs.CRF_SIDE}}
 
-    # 1. a preset of other values under the same name is scored again, of the same model
+    # 1. a preset of other values under the same name, or another size, is scored again, of the same model
     marked = {**first, "iou": dict.fromkeys(first["iou"], [1.0] * 21)}
     (place / "score.json").write_text(json.dumps(marked))
     run(*short, "--crf", "authors")
@@ -144,15 +144,25 @@ def test_a_run_belongs_to_its_net_its_solver_and_its_crf(here, monkeypatch):
     second = result(place)
     assert second["crf"]["authors"]["bilateral_weight"] == 1
     assert second["iou"]["authors"] != marked["iou"]["authors"] and second["iou"][""] == marked["iou"][""]
+    monkeypatch.setattr(runs, "CRF_SIDE", 40)
+    (place / "score.json").write_text(json.dumps({**second, "iou": marked["iou"]}))
+    run(*short, "--crf", "authors")
+    third = result(place)
+    assert third["crf"]["authors"]["side"] == 40 and third["iou"]["authors"] != marked["iou"]["authors"]
     assert (place / "head_iter_2.caffemodel").stat().st_mtime_ns == stamp
 
-    # 2. another net or solver is refused
-    for file in ("net.prototxt", "solver.prototxt"):
+    # 2. another net or solver, other changes of it, or another start, are refused
+    for file in ("net.prototxt", "solver.prototxt", "experiment.json"):
         text = (place / file).read_text()
         (place / file).write_text(text + "# of last year\n")
         with pytest.raises(UserError, match=f"study/tags/1/{file}: is not what the repository has now; remove"):
             run(*short)
         (place / file).write_text(text)
+    tags = experiments.EXPERIMENTS["tags"]
+    for other in (tags._replace(changes=("max_iter=4", "base_lr=1")), tags._replace(start="classifier")):
+        with monkeypatch.context() as patch, pytest.raises(UserError, match="experiment.json: is not what the repos"):
+            patch.setitem(experiments.EXPERIMENTS, "tags", other)
+            run(*short)
     run(*short)
 
 
