@@ -363,12 +363,12 @@ def test_missing_data_are_told_before_caffe_starts(here):
     assert "data/none" in refused(DEMO, "--set", "net=net.prototxt")
 
 
-def test_vggs_layers_need_weights_to_begin_with(here, real):
+@pytest.mark.parametrize("name", ["ccnn_tags", "conv5_size"])
+def test_vggs_layers_need_weights_to_begin_with(here, real, monkeypatch, name):
     """Also where the net holds only some of them."""
-    for name, place in (("conv5_size", real[0]),):
-        os.chdir(place)
-        assert "holds layers of VGG-16, which learn nothing from a random beginning; give --weights" in refused(
-            ROOT / f"solvers/{name}.prototxt")
+    monkeypatch.chdir(real[0])
+    assert f"{name}.prototxt: holds layers of VGG-16, which learn nothing from a random beginning; give --weights" in \
+        refused(f"solvers/{name}.prototxt")
 
 
 def test_bad_weights_are_refused_before_caffe_starts(here):
