@@ -65,6 +65,8 @@ class Axis:
 
 STRIP = 1 << 22         # scores that are enlarged at a time: 16 MB
 
+HAIR = 1e-6             # of the largest value: more than float32 loses in a mean of four
+
 
 def positions(size, source):
     """Where the pixels 0..size-1 of a side lie on the same side scaled to `source` pixels (centres, in pixels)."""
@@ -88,8 +90,29 @@ def sample(values, y, x):
 def label_map(values, y, x):
     """argmax over labels of sample(values, y, x), uint8; in strips of rows: L x 20 megapixels fit nowhere."""
     strip = max(1, STRIP // (values.shape[0] * len(x)))
-    return np.concatenate([sample(values, y[k:k + strip], x).argmax(axis=0).astype(np.uint8)
-                           for k in range(0, len(y), strip)])
+    found = []
+    for k in range(0, len(y), strip):
+        rows = np.clip(y[k:k + strip], 0, values.shape[1] - 1)
+        first, last = int(rows.min()), int(np.ceil(rows.max()))
+        labels = possible_labels(values[:, first:last + 1])
+        found.append(labels[sample(values[labels, first:last + 1], rows - first, x).argmax(axis=0)])
+    return np.concatenate(found)
+
+
+def possible_labels(values):
+    """The labels that may be the largest somewhere between the cells, uint8, ascending; values : L x h x w.
+
+    Between four cells a value is a mean of theirs. So a label whose four values are all less than the least four of
+    another label's is never the largest there. A hair is added for the rounding of that mean.
+    """
+    least, most = values, values
+    for axis in (1, 2):
+        if values.shape[axis] > 1:
+            pairs = [range(values.shape[axis] - 1), range(1, values.shape[axis])]
+            least = np.minimum(*(least.take(pair, axis) for pair in pairs))
+            most = np.maximum(*(most.take(pair, axis) for pair in pairs))
+    sure = least.max(axis=0)
+    return np.flatnonzero((most >= sure - HAIR * np.abs(values).max()).any(axis=(1, 2))).astype(np.uint8)
 
 
 class Scores(namedtuple("Scores", "values shape stride offset")):

@@ -292,8 +292,7 @@ def label(kind, rgb, scores, shape, presets):
     if not preset.long_side:                            # its distances shrink with the photograph
         preset = preset._replace(long_side=max(shape))
     q = dense_crf(small, sample(scores.values, *scores.cells(*small.shape[:2])), preset)
-    entered = np.flatnonzero(q.any(axis=(1, 2)))        # the others cannot win
-    return entered[label_map(q[entered], *(positions(*sides) for sides in zip(shape, small.shape)))]
+    return label_map(q, *(positions(*sides) for sides in zip(shape, small.shape)))
 
 
 # Results

@@ -2,8 +2,10 @@
 import caffe
 import numpy as np
 import pytest
+from scipy.ndimage import gaussian_filter
 
-from ccnn.grid import Axis, Scores, mean_scores, mirrored, score_size
+from ccnn import grid
+from ccnn.grid import Axis, Scores, label_map, mean_scores, mirrored, possible_labels, sample, score_size
 from ccnn.trunk import VGG16
 
 
@@ -73,3 +75,19 @@ def test_the_scores_of_a_mirror_image_come_back_to_their_places(offset):
     inside = (pixels >= width - 1 - pixels[-1]) & (pixels <= width - 1 - pixels[0])     # beyond, the border repeats
     assert inside.sum() >= 6
     assert back[0, :, inside].T == pytest.approx(np.broadcast_to(2.0 * pixels[inside], (3, inside.sum())), abs=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(21, 9, 12), (5, 1, 7), (5, 7, 1), (3, 1, 1), (1, 4, 4)])
+def test_labels_that_cannot_win_are_left_out(shape, monkeypatch):
+    """The labels are those of all values enlarged; smooth maps have few labels that could win, noise has all."""
+    rng, few = np.random.default_rng(3), 0
+    for smooth in (0, 2):
+        values = gaussian_filter(rng.normal(size=shape), (0, smooth, smooth)).astype(np.float32)
+        values[rng.integers(shape[0])] = 0          # where it is the largest, no cell need say so
+        values[-1] = values[0]                      # the first of two equals is the label
+        few += len(possible_labels(values)) < shape[0]
+        y, x = (np.linspace(-0.7, cells - 0.3, 40) for cells in shape[1:])
+        for strip in (grid.STRIP, 40 * shape[0]):           # all rows at once, and row by row
+            monkeypatch.setattr(grid, "STRIP", strip)
+            assert np.array_equal(label_map(values, y, x), sample(values, y, x).argmax(axis=0))
+    assert few or shape[0] < 21
