@@ -94,6 +94,8 @@ def convolutions(prototxt: PathLike) -> Shapes:
 
 def check_weights(path: PathLike, shapes: Shapes) -> list[str]:
     """The layers of a net that a .caffemodel does not fill; UserError if Caffe cannot load it into the net."""
+    if "," in str(path):
+        raise UserError(f"{path}: has a comma, at which Caffe would cut the path in two; rename the file or its folder")
     stored = read_caffemodel(path)
     for name in shapes.keys() & stored.keys():
         had = stored[name][0].shape

@@ -12,6 +12,7 @@ class Experiment(NamedTuple):
     loss: dict = {}                     # other settings of the loss layer
     supervised: Optional[str] = None    # the share of the images that keep their masks, as "5 %"
     images: Optional[str] = None        # VOC's list of training images, if not the study's
+    points: bool = False                # a pixel of every class is known
     areas: int = 0                      # images whose area of background is known; the others' is guessed
     solver: Optional[str] = None        # solvers/head_<solver>.prototxt, if not the system's
     changes: tuple = ()                 # of the solver, as "key=value"
@@ -23,11 +24,13 @@ class Experiment(NamedTuple):
     conv5: bool = False                 # VGG's last block learns, too, from cached pool4
     ilp: bool = False                   # scored with an image-level prior, too
     seeds: int = 3                      # runs
-    crf_seeds: int = 3                  # runs that are scored with CRF, too, which takes longer than all the rest
+    crf: bool = True                    # its first run is scored with CRFs, too, which takes longer than all the rest
     paper: Optional[str] = None         # the paper's row (ccnn.paper)
 
     @property
     def title(self):
+        if self.points:
+            return f"{SYSTEMS['tags'].title} and points"
         if self.taught:
             return ", ".join(filter(None, (f"taught by {EXPERIMENTS[self.taught].title}", self.note)))
         return ", ".join(filter(None, (self.trained.title, self.note)))
@@ -54,7 +57,7 @@ STARTED = {"start": "classifier", "note": "classifier first"}
 
 RANDOM, CONV5 = "random start", "conv5 learns"
 
-OWN = {"images": "train", "changes": ("max_iter=2196",), "crf_seeds": 0}        # VOC's 1,464 images, six epochs
+OWN = {"images": "train", "changes": ("max_iter=2196",), "crf": False}        # VOC's 1,464 images, six epochs
 
 PAPERS = {"small_upper": SYSTEMS["size"].settings["small_upper"]}       # heads have another bound of their own
 
@@ -70,86 +73,103 @@ def semi_name(masks):
 
 
 EXPERIMENTS = {
-    "classifier": Experiment("classifier", crf_seeds=0),
+    "classifier": Experiment("classifier", crf=False),
+    "classifier_long": Experiment("classifier", "two epochs, no weight decay",
+                                  changes=("max_iter=5290", "weight_decay=5e-7"), crf=False),
     # the baselines as their authors start them, and random, as CCNN can
-    "mil_fcn": Experiment("mil_fcn", **STARTED, crf_seeds=1, paper="MIL-FCN"),
-    "mil_fcn_random": Experiment("mil_fcn", RANDOM, changes=("base_lr=2e-2",), crf_seeds=0),
-    "mil_base": Experiment("mil_base", **STARTED, ilp=True, crf_seeds=1, paper="MIL-Base"),
-    "mil_base_random": Experiment("mil_base", RANDOM, changes=("base_lr=2e-3", "max_iter=5290"), ilp=True, crf_seeds=0),
-    "em_adapt": Experiment("em_adapt", **STARTED, crf_seeds=1, paper="EM-Adapt tags"),
-    "em_adapt_random": Experiment("em_adapt", RANDOM, changes=("base_lr=1e-2",), crf_seeds=0),
+    "mil_fcn": Experiment("mil_fcn", **STARTED, changes=("max_iter=2645",), paper="MIL-FCN"),
+    "mil_fcn_random": Experiment("mil_fcn", RANDOM, changes=("base_lr=2e-2",), crf=False),
+    "mil_base": Experiment("mil_base", "longer classifier first", start="classifier_long", changes=("base_lr=1e-5",),
+                           ilp=True, paper="MIL-Base"),
+    "mil_base_random": Experiment("mil_base", RANDOM, changes=("base_lr=2e-3", "max_iter=5290"), ilp=True, crf=False),
+    "em_adapt": Experiment("em_adapt", **STARTED, paper="EM-Adapt tags"),
+    "em_adapt_random": Experiment("em_adapt", RANDOM, changes=("base_lr=5e-3",), crf=False),
     "em_adapt_image": Experiment("em_adapt", "classifier first, with the image's mean", start="classifier",
-                                 cells_only=False, crf_seeds=1, paper="EM-Adapt tags"),
+                                 cells_only=False, changes=("base_lr=4e-3",), paper="EM-Adapt tags"),
     "em_adapt_image_random": Experiment("em_adapt", "random start, with the image's mean", cells_only=False,
-                                        changes=("base_lr=1e-2",), crf_seeds=0),
-    "tags_cells": Experiment("tags", "cells only", cells_only=True, crf_seeds=1, paper="CCNN tags"),
+                                        changes=("base_lr=5e-3",), crf=False),
+    "tags_cells": Experiment("tags", "cells only", cells_only=True, paper="CCNN tags"),
     "tags_cells_started": Experiment("tags", "cells only, classifier first", cells_only=True, start="classifier",
-                                     crf_seeds=0, paper="CCNN tags"),
+                                     crf=False, paper="CCNN tags"),
     "tags": Experiment("tags", paper="CCNN tags"),
-    "tags_started": Experiment("tags", **STARTED, crf_seeds=0, paper="CCNN tags"),
-    "tags_std_0.1": Experiment("tags", "cells only, random start of std 0.1", cells_only=True, std=0.1, seeds=1,
-                               crf_seeds=0),
-    "tags_std_1": Experiment("tags", "cells only, random start of std 1", cells_only=True, std=1.0, seeds=1,
-                             crf_seeds=0),
+    "tags_started": Experiment("tags", **STARTED, crf=False, paper="CCNN tags"),
+    "tags_std_0.1": Experiment("tags", "cells only, random start of std 0.1", cells_only=True, std=0.1,
+                               crf=False),
+    "tags_std_1": Experiment("tags", "cells only, random start of std 1", cells_only=True, std=1.0,
+                             crf=False),
     # without SBD's images, as the first version of the study
     "classifier_train": Experiment("classifier", "1,464 images", **OWN),
     "mil_fcn_train": Experiment("mil_fcn", "classifier first, 1,464 images", start="classifier_train", **OWN),
     "em_adapt_train": Experiment("em_adapt", "classifier first, 1,464 images", start="classifier_train", **OWN),
+    "em_adapt_image_train": Experiment("em_adapt", "classifier first, with the image's mean, 1,464 images",
+                                       start="classifier_train", cells_only=False, **OWN),
     "tags_cells_train": Experiment("tags", "cells only, 1,464 images", cells_only=True, **OWN),
     "tags_train": Experiment("tags", "1,464 images", **OWN),
     # section 4: p found at every visit of an image, or at every second; section 6: the stride
-    "tags_longer": Experiment("tags", "two more epochs", start="tags", seeds=1, crf_seeds=0),
-    "tags_held": Experiment("tags", "two more epochs with p held fixed", start="tags", loss={"hold": 2}, seeds=1,
-                            crf_seeds=0),
-    "tags_32s": Experiment("tags", "stride 32", every=4, crf_seeds=0),
+    "tags_longer": Experiment("tags", "two more epochs", start="tags", crf=False),
+    "tags_held": Experiment("tags", "two more epochs with p held fixed", start="tags", loss={"hold": 2},
+                            crf=False),
+    "tags_32s": Experiment("tags", "stride 32", every=4, crf=False),
     # section 6: one image per step with momentum 0.99 against twenty with 0.9, the same images
-    "tags_paper": Experiment("tags", "the paper's schedule", solver="tags_paper", crf_seeds=1, paper="CCNN tags"),
-    "tags_batch": Experiment("tags", "20 images per step, momentum 0.9", solver="tags_paper", crf_seeds=0,
+    "tags_paper": Experiment("tags", "the paper's schedule", solver="tags_paper", paper="CCNN tags"),
+    "tags_batch": Experiment("tags", "20 images per step, momentum 0.9", solver="tags_paper", crf=False,
                              changes=("iter_size=20", "momentum=0.9", "max_iter=1058", "stepsize=353", "base_lr=1e-1")),
     # ours: the areas of 100 images tell about how much of every image is background
-    "shares": Experiment("shares", areas=100, crf_seeds=1),
+    "shares": Experiment("shares", areas=100),
+    # ours: a click on every class
+    "points": Experiment("semi", points=True),
     # section 7.3
-    "em_adapt_crops": Experiment("em_adapt_crops", **STARTED, crf_seeds=1, paper="EM-Adapt crops"),
-    "crops": Experiment("crops", crf_seeds=1, paper="CCNN crops"),
+    "em_adapt_crops": Experiment("em_adapt_crops", **STARTED, changes=("base_lr=2e-3",),
+                                 paper="EM-Adapt crops"),
+    "crops_cells": Experiment("crops", "cells only", cells_only=True, crf=False, paper="CCNN crops"),
+    "crops": Experiment("crops", paper="CCNN crops"),
     "size": Experiment("size", loss=PAPERS, paper="CCNN size"),
-    "size_hard": Experiment("size", "hardness 1000", loss={**PAPERS, "hardness": 1000}, seeds=1, crf_seeds=0),
+    "size_hard": Experiment("size", "hardness 1000", loss={**PAPERS, "hardness": 1000}, crf=False),
+    "size_hard_started": Experiment("size", "hardness 1000, classifier first", start="classifier",
+                                    loss={**PAPERS, "hardness": 1000}, paper="CCNN size"),
     "size_10": Experiment("size", "small up to 0.1", paper="CCNN size"),
+    "size_10_hard": Experiment("size", "small up to 0.1, hardness 1000, classifier first", start="classifier",
+                               loss={"hardness": 1000}, paper="CCNN size"),
     # section 7.4
-    "filled_boxes": Experiment("filled_boxes", crf_seeds=1, paper="Boxes, filled (unsaid)"),
-    "boxes": Experiment("boxes", crf_seeds=1, paper="CCNN boxes (CRF unsaid)"),
-    "full": Experiment("full", crf_seeds=1),
+    "filled_boxes": Experiment("filled_boxes", paper="Boxes, filled (unsaid)"),
+    "boxes": Experiment("boxes", paper="CCNN boxes (CRF unsaid)"),
+    "full": Experiment("full", changes=("base_lr=4e-3",)),
     # the last block of VGG-16 learns, too
-    "conv5_tags": Experiment("tags", CONV5, start="tags", conv5=True, seeds=1, crf_seeds=1, paper="CCNN tags"),
-    "conv5_shares": Experiment("shares", CONV5, areas=100, start="shares", conv5=True, seeds=1, crf_seeds=1),
-    "conv5_size": Experiment("size", f"small up to 0.1, {CONV5}", start="size_10", conv5=True, seeds=1, crf_seeds=1,
+    "conv5_tags": Experiment("tags", CONV5, start="tags", conv5=True, seeds=1, paper="CCNN tags"),
+    "conv5_shares": Experiment("shares", CONV5, areas=100, start="shares", conv5=True, seeds=1),
+    "conv5_size": Experiment("size", f"small up to 0.1, {CONV5}", start="size_10", conv5=True, seeds=1,
                              paper="CCNN size"),
-    "conv5_boxes": Experiment("boxes", CONV5, start="boxes", conv5=True, seeds=1, crf_seeds=1,
+    "conv5_size_hard": Experiment("size", f"small up to 0.1, hardness 1000, {CONV5}", start="size_10_hard", conv5=True,
+                                  loss={"hardness": 1000}, seeds=1, crf=False),
+    "conv5_boxes": Experiment("boxes", CONV5, start="boxes", conv5=True, seeds=1,
                               paper="CCNN boxes (CRF unsaid)"),
-    "conv5_full": Experiment("full", CONV5, start="full", conv5=True, seeds=1, crf_seeds=1),
+    "conv5_full": Experiment("full", CONV5, start="full", conv5=True, seeds=1),
     # ours: a net learns from masks that do not change, because another has made them
-    "taught_tags": Experiment("full", taught="tags", crf_seeds=1, seeds=1),
-    "taught_shares": Experiment("full", taught="shares", crf_seeds=1, seeds=1),
-    "taught_size": Experiment("full", taught="size_10", crf_seeds=1, seeds=1),
-    "conv5_taught_shares": Experiment("full", CONV5, taught="shares", start="taught_shares", conv5=True, seeds=1,
-                                      crf_seeds=1),
-    "conv5_taught_size": Experiment("full", CONV5, taught="size_10", start="taught_size", conv5=True, seeds=1,
-                                    crf_seeds=1),
+    "taught_tags": Experiment("full", taught="tags", seeds=1),
+    "taught_shares": Experiment("full", taught="shares", seeds=1),
+    "taught_size": Experiment("full", taught="size_10", seeds=1),
+    "taught_size_hard": Experiment("full", taught="size_10_hard", seeds=1),
+    "conv5_taught_shares": Experiment("full", CONV5, taught="shares", start="taught_shares", conv5=True, seeds=1),
+    "conv5_taught_size": Experiment("full", CONV5, taught="size_10", start="taught_size", conv5=True, seeds=1),
     # supplement, IV and III
-    **{semi_name(masks): Experiment("semi", f"{masks} masks", supervised=masks, crf_seeds=0)
+    **{semi_name(masks): Experiment("semi", f"{masks} masks", supervised=masks, crf=False)
        for masks in MASKS},
     **{bounds_name(*bounds): Experiment(
-        "size", "other bounds", seeds=1, crf_seeds=0,
+        "size", "other bounds", crf=False,
         loss={**PAPERS, **dict(zip(("fg_lower", "bg_lower", "bg_upper"), bounds))}) for *bounds, _ in BOUNDS[1:]},
 }
 
 # The rows of the table of systems, in its order.
 COMPARED = tuple(name for name in EXPERIMENTS if not name.startswith(("semi", "bounds")))
 
-# Which of two experiments should score more.
-ORDERINGS = (("em_adapt", "mil_fcn"), ("em_adapt", "mil_base"), ("tags_cells", "em_adapt"), ("tags", "em_adapt_image"),
-             ("tags_cells_train", "em_adapt_train"), ("em_adapt_train", "em_adapt"),
-             ("tags_cells", "em_adapt_random"), ("tags_cells", "mil_fcn_random"), ("tags_cells", "tags_cells_started"),
-             ("tags", "tags_cells"), ("tags", "tags_32s"), ("tags_held", "tags_longer"), ("shares", "tags"),
-             ("tags_paper", "tags_batch"), ("crops", "tags"), ("crops", "em_adapt_crops"),
-             ("size", "tags"), ("size_10", "size"), ("boxes", "size"), ("boxes", "size_10"), ("boxes", "filled_boxes"),
-             ("full", "boxes"))
+# Which of two experiments should score more. What they compare is all that differs, but for what the titles say.
+ORDERINGS = (
+    ("em_adapt", "mil_fcn"), ("tags_cells", "em_adapt"), ("tags", "em_adapt_image"), ("em_adapt_image", "mil_base"),
+    ("tags", "mil_base"), ("tags_cells_train", "em_adapt_train"), ("tags_train", "em_adapt_image_train"),
+    ("em_adapt_train", "em_adapt"),
+    ("tags_cells", "em_adapt_random"), ("tags_cells", "mil_fcn_random"), ("tags_cells", "tags_cells_started"),
+    ("tags", "tags_cells"), ("tags", "tags_32s"), ("tags_held", "tags_longer"), ("tags_paper", "tags_batch"),
+    ("shares", "tags"), ("shares", "semi_1_percent"), ("points", "tags"), ("crops", "tags"),
+    ("crops_cells", "em_adapt_crops"), ("size", "tags"), ("size_10", "size"), ("size_hard_started", "size"),
+    ("size_10_hard", "size_10"), ("boxes", "size"), ("boxes", "size_10"),
+    ("boxes", "filled_boxes"), ("full", "boxes"))

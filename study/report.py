@@ -14,7 +14,8 @@ CRFS = ("authors", "untuned", "heads")         # presets of ccnn.crf, as in the 
 def tables(results):
     """{title: Markdown} of what is there."""
     return {"systems": systems_table(results), "orderings": orderings_table(results), "bounds": bounds_table(results),
-            "semi": masks_table(results), "half": half_table(results), "classes": classes_table(results)}
+            "semi": masks_table(results), "conv5": conv5_table(results), "taught": taught_table(results),
+            "half": half_table(results), "classes": classes_table(results)}
 
 
 def systems_table(results):
@@ -28,44 +29,56 @@ def systems_table(results):
             title, paper_row = f"{title}, image-level prior", f"{paper_row}, ILP"
             lines.append(system_line(results, name, title, "ilp", (None,) * len(CRFS), paper_row))
     return markdown_table(["system", "command", "runs", "mIoU ± seeds", "± images", "authors' CRF", "their untuned",
-                           "our CRF", "paper", "paper, CRF", "seconds to train"], lines)
+                           "our CRF", "paper", "paper, CRF"], lines)
 
 
 def system_line(results, name, title, kind, presets, paper_row):
     ours = mious(results, name, kind)
-    seconds = np.mean([result["seconds"] for result in results if result["row"] == name])
     return [title, f"`study/study.py {name}`", str(len(ours)), said(ours), over_images(draws(results, name, kind)),
             *(said(mious(results, name, preset)) for preset in presets),
-            *(paper_miou(paper_row, crf) for crf in (False, True)), f"{seconds:.0f}"]
+            *(paper_miou(paper_row, crf) for crf in (False, True))]
 
 
 def orderings_table(results):
-    """Which of two systems is better, and whether the gap exceeds two of its standard errors.
-
-    Two errors: of the mean over seeds, and over sets of images, on each of which both systems are scored.
-    """
+    """Which of two systems is better, and whether the gap exceeds two of its standard errors."""
     lines = []
     for better, worse in ORDERINGS:
-        ours = [mious(results, name) for name in (better, worse)]
-        if not all(ours):
-            continue
-        gap = np.mean(ours[0]) - np.mean(ours[1])
-        seeds = np.hypot(*[(deviation(values) or 0) / np.sqrt(len(values)) for values in ours])
-        images = np.std(draws(results, better) - draws(results, worse), ddof=1)
-        error = np.hypot(seeds, images)
-        holds = "yes" if gap > 2 * error else "no" if gap < -2 * error else "undecided"
-        single = " (of one run)" if min(map(len, ours)) == 1 else ""
-        theirs = [paper_miou(EXPERIMENTS[name].paper) for name in (better, worse)]
-        paper_gap = theirs[0] - theirs[1] if None not in theirs else 0
-        lines.append([f"{EXPERIMENTS[better].title} > {EXPERIMENTS[worse].title}", holds + single,
-                      f"{gap:+.1f}", f"{seeds:.1f}", f"{images:.1f}", f"{paper_gap:+.1f}" if paper_gap else None])
+        if mious(results, better) and mious(results, worse):
+            holds, gap, seeds, images = compared(results, better, worse)
+            theirs = paper_gap(better, worse)
+            lines.append([f"{EXPERIMENTS[better].title} > {EXPERIMENTS[worse].title}", holds, f"{gap:+.1f}",
+                          f"{seeds:.1f}", f"{images:.1f}", f"{theirs:+.1f}" if theirs else None])
     return markdown_table(["ordering", "holds", "gap", "± seeds", "± images", "in the paper"], lines)
 
 
+def compared(results, better, worse):
+    """(whether the gap exceeds two standard errors, the gap, its error over seeds, its error over sets of images)
+
+    Three runs tell their own deviation badly, and one not at all: a row has at least the usual one. On each set of
+    images both systems are scored.
+    """
+    ours = [mious(results, name) for name in (better, worse)]
+    gap = np.mean(ours[0]) - np.mean(ours[1])
+    usual = usual_deviation(results)
+    seeds = np.hypot(*[max(deviation(values) or 0, usual) / np.sqrt(len(values)) for values in ours])
+    images = np.std(draws(results, better) - draws(results, worse), ddof=1)
+    error = np.hypot(seeds, images)
+    return "yes" if gap > 2 * error else "no" if gap < -2 * error else "undecided", gap, seeds, images
+
+
+def usual_deviation(results):
+    """The median over the rows that have three runs or more; 0 if none has."""
+    found = [mious(results, name) for name in COMPARED]
+    return float(np.median([deviation(values) for values in found if len(values) > 2] or [0]))
+
+
 def bounds_table(results):
-    """Other bounds of the size constraint, as in the supplement (III), and how much they matter."""
-    firsts = [result for result in results if result["seed"] == 1]          # single runs, the default's too
-    found = [(bounds, mious(firsts, bounds_name(*bounds)), theirs) for *bounds, theirs in BOUNDS]
+    """Other bounds of the size constraint, as in the supplement (III), and how much they matter: means of the runs
+    whose seeds every line has."""
+    seeds = [{result["seed"] for result in results if result["row"] == bounds_name(*bounds)} for *bounds, _ in BOUNDS]
+    shared = set.intersection(*filter(None, seeds)) if any(seeds) else set()
+    alike = [result for result in results if result["seed"] in shared]      # as many runs of every line
+    found = [(bounds, mious(alike, bounds_name(*bounds)), theirs) for *bounds, theirs in BOUNDS]
     found = [(bounds, round(float(np.mean(ours)), 1), theirs) for bounds, ours, theirs in found if ours]
     text = markdown_table(["a_l", "a_0", "b_0", "mIoU", "paper"],
                           [[*map(str, bounds), ours, theirs] for bounds, ours, theirs in found])
@@ -85,6 +98,32 @@ def masks_table(results):
     lines = [[str(count), f"{100 * count / IMAGES['train_aug']:.3g} %", str(len(ours)), said(ours)]
              for count, ours in by_masks(results)]
     return markdown_table(["images with masks", "share", "runs", "mIoU"], lines)
+
+
+def conv5_table(results):
+    """What the last block of VGG-16 adds to the head that it starts with."""
+    names = [name for name, experiment in EXPERIMENTS.items() if experiment.conv5]
+    return before_and_after(results, {name: EXPERIMENTS[name].start for name in names}, "the head", "conv5 learns, too")
+
+
+def taught_table(results):
+    """What a net adds to the one whose masks it learns from."""
+    names = [name for name, experiment in EXPERIMENTS.items() if experiment.taught and not experiment.conv5]
+    return before_and_after(results, {name: EXPERIMENTS[name].taught for name in names}, "the teacher", "the taught")
+
+
+def before_and_after(results, befores, *titles):
+    """Two experiments in a line, of the seeds that both have; `befores` is {the second: the first}."""
+    lines = []
+    for name, before in befores.items():
+        runs = [{result["seed"]: miou(result["iou"][""]) for result in results if result["row"] == row}
+                for row in (before, name)]
+        seeds = sorted(runs[0].keys() & runs[1].keys())
+        if seeds:
+            ours = [[run[seed] for seed in seeds] for run in runs]
+            lines.append([EXPERIMENTS[before].title, str(len(seeds)), *map(said, ours),
+                          f"{np.mean(ours[1]) - np.mean(ours[0]):+.1f}"])
+    return markdown_table(["system", "runs", *titles, "gain"], lines)
 
 
 def half_table(results):
@@ -164,6 +203,12 @@ def by_masks(results):
 def paper_miou(name, crf=False):
     """What the paper reports of a row on val; None if nothing."""
     return next((row.miou for row in paper_rows() if (row.name, row.split, row.crf) == (name, "val", crf)), None)
+
+
+def paper_gap(better, worse):
+    """How much more one row scores in the paper than another; None if it does not say, or if they are one there."""
+    theirs = [paper_miou(EXPERIMENTS[name].paper) for name in (better, worse)]
+    return theirs[0] - theirs[1] if None not in theirs and theirs[0] != theirs[1] else None
 
 
 def deviation(values):

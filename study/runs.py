@@ -11,10 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 from experiments import EXPERIMENTS
+from points import mark_points
 from teach import teach
 
 from ccnn import nets
 from ccnn.baselines import image_level_prior
+from ccnn.cluster import connected
 from ccnn.crf import PRESETS, dense_crf
 from ccnn.errors import UserError
 from ccnn.files import whole_file
@@ -24,17 +26,27 @@ from ccnn.labels import LABELS
 from ccnn.lists import read_split
 from ccnn.net import load_caffe, load_net
 from ccnn.paths import ROOT
+from ccnn.progress import Progress
 from ccnn.scores import confusion, scored, truth_paths
 from ccnn.shares import guess_shares
 from ccnn.trunk import VGG16
 from ccnn.vgg16 import trunk_weights
 from ccnn.weights import convolutions, fill, read_caffemodel, write_caffemodel
-from ccnn.workers import end_with_parent
+from ccnn.workers import end_with_parent, in_processes
+
+HELD_OUT = Path("output/study/held_out")
+
+
+def add_places(add):
+    """The options that all programs of the study have."""
+    add("--root", type=Path, default=Path("data/VOCdevkit/VOC2012"), metavar="DIR", help="(default: %(default)s)")
+    add("--features", type=Path, default=Path("data/features"), metavar="DIR", help="(default: %(default)s)")
 
 
 class Settings(NamedTuple):
     """What all runs of a study share."""
     folder: Path                # of nets, snapshots, logs and scores
+    starts: Path                # of those that others start with or learn from
     root: Path                  # of VOC
     features: Path
     pool4: Path
@@ -58,7 +70,7 @@ class Run(NamedTuple):
 
     def other(self, name):
         """The run of another experiment with the same seed, whose solver is as the repository has it."""
-        return self._replace(name=name, settings=self.settings._replace(changes=[]))
+        return self._replace(name=name, settings=self.settings._replace(folder=self.settings.starts, changes=[]))
 
     @property
     def folder(self):
@@ -77,6 +89,40 @@ class Run(NamedTuple):
     @property
     def result(self):
         return self.folder / "score.json"
+
+
+def execute_all(wanted, cluster, jobs):
+    """Train and score what is not done of these runs and of what they start with."""
+    needed = {(run.settings.folder, run.name, run.seed): run for run in wanted}
+    for run in wanted:
+        for name in needs(run.name):
+            other = run.other(name)
+            needed.setdefault((other.settings.folder, name, run.seed), other)
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"            # each run on one core; read when Caffe is loaded
+    with connected(cluster, jobs) as jobs:
+        for count in sorted({len(needs(run.name)) for run in needed.values()}):     # what others need comes first
+            tasks = [(run,) for run in needed.values() if len(needs(run.name)) == count and missing(run)]
+            with Progress(total=len(tasks), unit="run") as bar:
+                for line in in_processes(execute, tasks, jobs):
+                    bar.write(line)
+                    bar.update()
+
+
+def needs(name):
+    """The experiments that must be trained before this one."""
+    experiment = EXPERIMENTS[name]
+    return {other for first in (experiment.taught, experiment.start) if first for other in {first, *needs(first)}}
+
+
+def hold_out(root):
+    """Paths of two lists: three quarters of the training images, and every fourth one."""
+    names = read_split(root, "train_aug")
+    held = names[3::4]
+    lists = {HELD_OUT / "train.txt": [name for name in names if name not in set(held)], HELD_OUT / "val.txt": held}
+    for path, some in lists.items():
+        with whole_file(path) as part:
+            part.write_text("\n".join(some) + "\n")
+    return tuple(map(str, lists))
 
 
 def execute(run):
@@ -116,7 +162,7 @@ def missing(run):
         if file.exists() and file.read_text() != text:
             raise UserError(f"{file}: is not what the repository has now; remove {run.folder} and all that was "
                             "made with it, or choose another --folder")
-    kinds = ["", *["ilp"] * experiment.ilp, *(presets if run.seed <= experiment.crf_seeds else [])]
+    kinds = ["", *["ilp"] * experiment.ilp, *(presets if experiment.crf and run.seed == 1 else [])]
     used = done.get("crf", {})
     return [kind for kind in kinds if kind not in done["iou"]
             or (kind in presets and used.get(kind) != seen_by(presets[kind]))]
@@ -127,6 +173,8 @@ def sources(run):
     experiment, settings = run.experiment, run.settings
     data = {**nets.CACHED, "root": str(settings.root), "features": str(run.inputs), "split": run.split,
             "seed": run.seed, "supervised": str(run.folder / "masks.txt"), "shares": str(run.folder / "shares.csv")}
+    if experiment.points:
+        data.update(supervised=0, scribbles=str(run.folder / "points"))
     if experiment.conv5:
         data["blob"] = nets.POOL4["blob"]
     if experiment.taught:
@@ -141,10 +189,18 @@ def sources(run):
                + nets.trained_head(experiment.system, cells_only=experiment.only_cells, bottom=experiment.bottom,
                                    **experiment.loss))
         net = net.replace("std: 0.01", f"std: {experiment.std:g}")
+    return {"net.prototxt": net, "solver.prototxt": solver_text(experiment),
+            "experiment.json": json.dumps(made_of(experiment))}
+
+
+def made_of(experiment):
+    """What a run is made of beside its net and its solver."""
+    return {field: getattr(experiment, field) for field in ("changes", "areas", "supervised", "start", "taught")}
+
+
+def solver_text(experiment):
     part = "conv5" if experiment.conv5 else "head"
-    solver = ROOT / f"solvers/{part}_{experiment.solver or experiment.system}.prototxt"
-    made_of = {field: getattr(experiment, field) for field in ("changes", "areas", "supervised", "start", "taught")}
-    return {"net.prototxt": net, "solver.prototxt": solver.read_text(), "experiment.json": json.dumps(made_of)}
+    return (ROOT / f"solvers/{part}_{experiment.solver or experiment.system}.prototxt").read_text()
 
 
 def prepare(run):
@@ -154,6 +210,8 @@ def prepare(run):
     if experiment.areas:
         known = random.Random(run.seed).sample(names, experiment.areas)
         guess_shares(run.settings.root, run.settings.features, names, known, folder / "shares.csv")
+    if experiment.points:
+        mark_points(run.settings.root, names, run.seed, folder / "points")
     if experiment.taught:
         make_masks(run.other(experiment.taught), names)
     if experiment.supervised:
@@ -188,7 +246,7 @@ def make_masks(run, names):
     deploy.write_text(deploy_net(experiment))
     net = load_net(deploy, model)
     teach(experiment.trained, experiment.loss, lambda name: forward(net, run.inputs / f"{name}.npy"), settings.root,
-          names, features_size(run), PRESETS["heads"], run.folder / "taught",
+          names, side_of(run.inputs), PRESETS["heads"], run.folder / "taught",
           run.folder / "shares.csv" if experiment.areas else None)
 
 
@@ -200,9 +258,9 @@ def last_model(folder):
     return models[-1]
 
 
-def features_size(run):
+def side_of(inputs):
     """Long side of the images that the cached features are of."""
-    return json.loads((run.inputs / "index.json").read_text())["size"]
+    return json.loads((inputs / "index.json").read_text())["size"]
 
 
 def start_weights(run):
@@ -223,7 +281,7 @@ def score(run, model, kinds):
     deploy = run.folder / "deploy.prototxt"
     deploy.write_text(deploy_net(run.experiment))
     net = load_net(deploy, model)
-    size = features_size(run)
+    size = side_of(run.inputs)
     names = read_split(settings.root, settings.val)
     found = {kind: np.zeros((len(names), LABELS, LABELS), np.int32) for kind in kinds}
     for number, (name, mask) in enumerate(zip(names, truth_paths(settings.root, names))):
@@ -310,9 +368,30 @@ def read_result(path):
 
 
 def collect(folder):
-    """What the finished runs of a folder scored, in the order of EXPERIMENTS."""
-    found = [read_result(path) for path in folder.glob("*/*/score.json")]
+    """What the finished runs of a folder scored, in the order of EXPERIMENTS. UserError if there is none."""
+    found = [finished(path.parent) for path in folder.glob("*/*/score.json")]
+    if not found:
+        raise UserError(f"{folder}: has no finished run; run study/study.py first")
     return sorted(found, key=lambda result: (list(EXPERIMENTS).index(result["row"]), result["seed"]))
+
+
+def finished(folder):
+    """What a run scored, and what it is made of; None if it is not finished. UserError if the row has changed since."""
+    result = read_result(folder / "score.json")
+    if not result:
+        return None
+    kept = folder / "experiment.json"
+    then, now = (with_changes(made, result["set"]) for made in (
+        json.loads(kept.read_text()) if kept.exists() else {"changes": ()}, made_of(EXPERIMENTS[result["row"]])))
+    if then != now:
+        raise UserError(f"{folder}: was made with other settings than study/experiments.py has now; remove it, and "
+                        "run the command again")
+    return {**result, "made_of": now}
+
+
+def with_changes(made, others):
+    """What a run is made of, its changes of the solver as {key: value}, after others by --set."""
+    return {**made, "changes": dict(change.split("=") for change in (*made["changes"], *others))}
 
 
 DRAWS = 200             # sets of images; their standard deviation is known to 5 % of itself

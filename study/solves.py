@@ -83,8 +83,7 @@ def table(found):
 def parse_args(argv):
     parser = command.parser(__doc__)
     add = parser.add_argument
-    add("--root", type=Path, default=Path("data/VOCdevkit/VOC2012"), metavar="DIR", help="(default: %(default)s)")
-    add("--features", type=Path, default=Path("data/features"), metavar="DIR", help="(default: %(default)s)")
+    runs.add_places(add)
     add("--folder", type=Path, default=Path("output/study"), metavar="DIR", help="of the runs (default: %(default)s)")
     add("--out", type=Path, metavar="DIR", help="also write solves.json here")
     return parser.parse_args(argv)

@@ -6,10 +6,14 @@ from pathlib import Path
 
 import cache_features
 import caffe
+import choices
 import experiments
+import further
 import infer
 import init_weights
 import numpy as np
+import pages
+import points
 import pytest
 import report
 import runs
@@ -18,8 +22,9 @@ import teach
 from test_training import workplace
 from tiny_voc import make_voc
 
+import ccnn
 import study
-from ccnn import crf, images, paper, weights
+from ccnn import constraints, crf, images, paper, weights
 from ccnn.errors import UserError
 
 SIZE = 40               # what the trunk sees; the images are larger
@@ -51,7 +56,7 @@ def drawn(tmp_path_factory, root):
 @pytest.fixture
 def here(drawn, tmp_path, monkeypatch):
     """A workplace, the current folder, with these images. What other rows start with is trained in a moment."""
-    for name in ("classifier", "tags"):
+    for name in ("classifier", "classifier_long", "tags"):
         experiment = experiments.EXPERIMENTS[name]
         monkeypatch.setitem(experiments.EXPERIMENTS, name, experiment._replace(changes=("max_iter=4", "snapshot=4")))
     monkeypatch.setattr(runs, "trunk_weights", lambda: drawn / TRUNK)
@@ -109,7 +114,8 @@ def test_a_run_is_trained_and_scored_once(here, monkeypatch, capfd):
     assert list(result("output/study/semi_25_percent/1")["iou"]) == [""]       # a row that is shown without CRF
 
     # 3. another seed: other images and weights first
-    run("tags", "--seeds", 2, *short[2:])
+    run("tags", "--seeds", 2, *short[2:], "--crf", "authors")
+    assert list(result("output/study/tags/2")["iou"]) == [""]           # CRFs are scored on the first run
     one, two = (weights.read_caffemodel(f"output/study/tags/{seed}/head_iter_2.caffemodel") for seed in (1, 2))
     assert one.keys() == two.keys() == {"fc8_cell", "fc8_image"}
     assert np.corrcoef(one["fc8_cell"][0].ravel(), two["fc8_cell"][0].ravel())[0, 1] < 0.9
@@ -121,7 +127,7 @@ def test_a_run_is_trained_and_scored_once(here, monkeypatch, capfd):
     run("--report", "--out", "docs")
     results = runs.collect(Path("output/study"))
     assert [(r["row"], r["seed"]) for r in results] == [
-        ("classifier", 1), ("mil_base", 1), ("tags", 1), ("tags", 2), ("semi_25_percent", 1)]
+        ("classifier_long", 1), ("mil_base", 1), ("tags", 1), ("tags", 2), ("semi_25_percent", 1)]
     assert json.loads(Path("docs/study.json").read_text()) == results
     assert capfd.readouterr().out == "\n".join(report.tables(results).values()) + "\n"
     assert Path("docs/study.png").read_bytes().startswith(b"\x89PNG")
@@ -159,6 +165,9 @@ def test_a_run_belongs_to_its_net_its_solver_and_its_crf(here, monkeypatch):
             run(*short)
         (place / file).write_text(text)
     tags = experiments.EXPERIMENTS["tags"]
+    with monkeypatch.context() as patch, pytest.raises(UserError, match="study/tags/1: was made with other settings"):
+        patch.setitem(experiments.EXPERIMENTS, "tags", tags._replace(changes=("max_iter=4", "base_lr=1")))
+        run("--report")
     for other in (tags._replace(changes=("max_iter=4", "base_lr=1")), tags._replace(start="classifier")):
         with monkeypatch.context() as patch, pytest.raises(UserError, match="experiment.json: is not what the repos"):
             patch.setitem(experiments.EXPERIMENTS, "tags", other)
@@ -167,7 +176,8 @@ def test_a_run_belongs_to_its_net_its_solver_and_its_crf(here, monkeypatch):
 
 
 def test_rows_are_made_of_what_their_titles_say(here):
-    settings = runs.Settings(Path("output/study"), Path(ROOT), Path(FEATURES), Path(POOL4), "train_aug", "val", [], {})
+    settings = runs.Settings(Path("output/study"), Path("output/study"), Path(ROOT), Path(FEATURES), Path(POOL4),
+                             "train_aug", "val", [], {})
 
     def net(name):
         return runs.sources(runs.Run(name, 1, settings))["net.prototxt"]
@@ -175,21 +185,25 @@ def test_rows_are_made_of_what_their_titles_say(here):
     assert all('"small_upper": 0.01' in net(name) for name in experiments.EXPERIMENTS if name.startswith("bounds"))
     cells_only = {name for name in experiments.COMPARED if "lr_mult: 0" in net(name)}
     assert cells_only == {"mil_fcn", "mil_fcn_random", "mil_fcn_train", "em_adapt", "em_adapt_random", "em_adapt_train",
-                          "em_adapt_crops", "tags_cells", "tags_cells_started", "tags_cells_train", "tags_std_0.1",
-                          "tags_std_1"}
+                          "em_adapt_crops", "crops_cells", "tags_cells", "tags_cells_started", "tags_cells_train",
+                          "tags_std_0.1", "tags_std_1"}
     assert {name for name, e in experiments.EXPERIMENTS.items() if "cells only" in e.title} <= cells_only
     assert "masks.txt" in net("semi_5_percent") and "masks.txt" not in net("tags")
     assert '"fg_lower": 0.2' in net("bounds_0.2_0.2_0.7")
 
     def having(text):
         return {name for name in experiments.EXPERIMENTS if text in net(name)}
-    assert having("shares.csv") == {"shares", "conv5_shares"} and having('"crop":') == {"crops", "em_adapt_crops"}
+    assert having("scribbles") == having('"supervised": 0') == {"points"}
+    assert having("shares.csv") == {"shares", "conv5_shares"} and having('"crop":') == {
+        "crops", "crops_cells", "em_adapt_crops"}
     assert having(f'"features": "{POOL4}"') == having('name: "conv5_3"') == {
         name for name, e in experiments.EXPERIMENTS.items() if "conv5 learns" in e.title}
-    assert having('"hold": 2') == having('"number"') == {"tags_held"} and having('"hardness": 1000') == {"size_hard"}
+    assert having('"hold": 2') == having('"number"') == {"tags_held"}
+    assert having('"hardness": 1000') == {
+        "size_hard", "size_hard_started", "size_10_hard", "conv5_size_hard"}
     assert having("stride: 4") == {"tags_32s"} and having("std: 1 ") == {"tags_std_1"}
     assert having("std: 0.1 ") == {"tags_std_0.1"} and having("SigmoidCrossEntropyLoss") == {
-        "classifier", "classifier_train"}
+        "classifier", "classifier_long", "classifier_train"}
     assert having('"split": "train"') == {name for name, e in experiments.EXPERIMENTS.items() if "1,464" in e.title}
 
 
@@ -231,6 +245,65 @@ def test_the_row_of_guessed_areas(here, monkeypatch):
     (_, features, names, known, out), = told
     assert (features, names, len(known), len(set(known))) == (Path(FEATURES), split("train_aug"), 5, 5)
     assert out == Path("output/study/shares/1/shares.csv").resolve() and len(out.read_text().split()) == 40
+
+
+def test_the_row_of_points(here):
+    """The loss sees a point of each class, and nothing more of the masks."""
+    run("points", "--seeds", 1, "--set", "max_iter=2")
+    folder = Path("output/study/points/1/points")
+    assert sorted(path.stem for path in folder.iterdir()) == sorted(split("train_aug"))
+    for name in split("train_aug"):
+        marked, truth = (images.read_mask(place / f"{name}.png") for place in (folder, Path(ROOT, "SegmentationClass")))
+        y, x = np.nonzero(marked != 255)
+        assert sorted(marked[y, x]) == sorted(set(np.unique(truth)) - {0, 255}) == sorted(truth[y, x])
+    net = caffe.Net("output/study/points/1/net.prototxt", caffe.TRAIN)
+    for _ in range(5):
+        net.forward()
+        seen, tags = net.blobs["labels"].data.ravel(), net.blobs["tags"].data.ravel()
+        assert sorted(seen[seen != 255]) == [label for label in range(1, 21) if tags[label]]
+
+    stamps = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    points.mark_points(Path(ROOT), split("train_aug"), 1, folder)
+    assert stamps == {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    points.mark_points(Path(ROOT), split("train_aug"), 2, Path("other"))
+    assert any(path.read_bytes() != Path("other", path.name).read_bytes() for path in folder.iterdir())
+
+
+def test_what_p_becomes_if_more_is_known(here, monkeypatch, capsys):
+    monkeypatch.setitem(experiments.EXPERIMENTS, "shares", experiments.EXPERIMENTS["shares"]._replace(areas=5))
+    monkeypatch.setattr(further, "EVERY", 4)
+    run("classifier", "tags", "shares", "--seeds", 1)
+    capsys.readouterr()
+    further.main(["--out", "docs"])
+    result = json.loads(Path("docs/further.json").read_text())
+    assert capsys.readouterr().out.startswith(further.table(result))
+    assert all(0 <= part <= 1 for part in result["right cues"].values())
+    found = result["miou"]
+    assert len(found) == 8 and len(set(found.values())) > 5
+    assert found["tags, and a point of each class"] > 2 * found["tags"]         # on images of few cells
+
+
+def test_cues_are_the_hottest_and_the_coldest_cells():
+    heat = np.zeros((21, 40))
+    heat[3, :4], heat[7, 2:8] = (9, 8, 7, 6), (8, 3, 9, 9, 2, 1)
+    heat[5] = 99                # not tagged
+    heat[3, 30:] = heat[7, 30:] = -1
+    found = further.cells_of_cues(heat, np.array([3, 7]))
+    assert np.flatnonzero(found == 3).tolist() == [0, 1] and np.flatnonzero(found == 7).tolist() == [4, 5]
+    assert np.count_nonzero(found == 0) == 8 and set(np.flatnonzero(found == 0)) <= set(range(30, 40))
+    assert np.count_nonzero(found == 255) == 28
+
+
+def test_cues_as_rows(monkeypatch):
+    monkeypatch.setattr(further, "CUE_PRICE", np.inf)
+    cells = np.full(50, 255)
+    cells[:10], cells[10:14] = 0, 3
+    tags = constraints.tag_constraints(np.isin(np.arange(21), (0, 3)))
+    p = ccnn.maximize(np.zeros((21, 50)), further.with_rows(tags, cells)).p
+    assert p[0, :10].mean() == pytest.approx(0.7, abs=1e-4) and p[3, 10:14].mean() == pytest.approx(0.7, abs=1e-4)
+    assert p[0, 14:].mean() < 0.65
+    p = ccnn.maximize(np.zeros((21, 50)), further.known(tags, cells)).p
+    assert p[0, :10].min() == p[3, 10:14].min() == 1 and p[0, 14:].max() < 1
 
 
 def test_a_net_is_taught_by_the_masks_of_another(here):
@@ -295,7 +368,8 @@ def test_settings_are_chosen_without_a_look_at_val(here, drawn, monkeypatch):
     assert [len(part) for part in lists] == [30, 10] and set(lists[0]) | set(lists[1]) == set(names)
     assert scored == lists[1]
     assert '"split": "output/study/held_out/train.txt"' in Path("output/study/held_out/tags/1/net.prototxt").read_text()
-    assert not runs.collect(Path("output/study")) and len(runs.collect(Path("output/study/held_out"))) == 1
+    assert not list(Path("output/study").glob("*/*/score.json"))
+    assert len(runs.collect(Path("output/study/held_out"))) == 1
 
 
 def test_the_score_is_that_of_infer_and_score(here, root, monkeypatch):
@@ -320,7 +394,7 @@ def test_the_score_is_that_of_infer_and_score(here, root, monkeypatch):
 
 def test_mistakes_end_in_one_line(here):
     for arguments, message in (
-            (["tag"], "tag: no such row; there are classifier, mil_fcn, "),
+            (["tag"], "tag: no such row; there are classifier, classifier_long, mil_fcn, "),
             (["tags", "--crf", "sharp"], "no CRF preset 'sharp'"),
             (["classifier", "mil_fcn", "--set", "max_iter=2"], "--set would change classifier, too, which others of"),
             (["tags_train", "--held-out"], "tags_train: trains on images that --held-out may score; leave"),
@@ -333,6 +407,16 @@ def test_mistakes_end_in_one_line(here):
 
 
 # --- the report
+
+def test_a_report_of_nothing_is_refused(tmp_path, monkeypatch):
+    """And leaves what docs/ has."""
+    monkeypatch.chdir(tmp_path)
+    Path("docs").mkdir()
+    for tool in (study, choices):
+        with pytest.raises(UserError, match="has no finished (run|trial); run study/(study|choices).py first"):
+            tool.main(["--report", "--out", "docs"])
+    assert not list(Path("docs").iterdir())
+
 
 @pytest.mark.parametrize("text", ["", "[1]", '{"row": "tags"}', '{"row": "no", "seed": 1}'])
 def test_a_damaged_score_is_named(tmp_path, text):
@@ -386,26 +470,27 @@ def cells(table):
 
 def test_the_systems_table_has_means_and_deviations():
     assert cells(report.tables(RESULTS)["systems"]) == {
-        "MIL-Base, classifier first": [
-            "`study/study.py mil_base`", "1", "40.0", "1.0", "-", "-", "-", "17.8", "-", "60"],
-        "MIL-Base, classifier first, image-level prior": [
-            "`study/study.py mil_base`", "1", "45.0", "1.0", "-", "-", "-", "32.6", "-", "60"],
+        "MIL-Base, longer classifier first": [
+            "`study/study.py mil_base`", "1", "40.0", "1.0", "-", "-", "-", "17.8", "-"],
+        "MIL-Base, longer classifier first, image-level prior": [
+            "`study/study.py mil_base`", "1", "45.0", "1.0", "-", "-", "-", "32.6", "-"],
         "EM-Adapt, classifier first": [
-            "`study/study.py em_adapt`", "3", "27.0 ± 2.0", "2.0", "-", "-", "-", "32.0", "33.8", "61"],
+            "`study/study.py em_adapt`", "3", "27.0 ± 2.0", "2.0", "-", "-", "-", "32.0", "33.8"],
         "CCNN, tags, cells only": [
-            "`study/study.py tags_cells`", "3", "31.0 ± 1.0", "1.5", "-", "-", "-", "33.3", "35.3", "61"],
+            "`study/study.py tags_cells`", "3", "31.0 ± 1.0", "1.5", "-", "-", "-", "33.3", "35.3"],
         "CCNN, tags": [
-            "`study/study.py tags`", "3", "31.0 ± 1.0", "1.0", "34.0 ± 1.4", "-", "36.0", "33.3", "35.3", "61"],
+            "`study/study.py tags`", "3", "31.0 ± 1.0", "1.0", "34.0 ± 1.4", "-", "36.0", "33.3", "35.3"],
         "CCNN, tags and sizes": [
-            "`study/study.py size`", "3", "31.5 ± 1.0", "1.0", "-", "-", "-", "40.5", "42.4", "61"],
+            "`study/study.py size`", "3", "31.5 ± 1.0", "1.0", "-", "-", "-", "40.5", "42.4"],
     }
 
 
 def test_an_ordering_holds_beyond_two_standard_errors():
-    """Errors of the means: MIL-Base 0, EM-Adapt 2/sqrt(3) = 1.15, tags and size 1/sqrt(3) = 0.58; of the gaps 1.15,
-    sqrt(5/3) = 1.29, sqrt(2/3) = 0.82. Over sets of images, the spreads are of one sign: their gap is the error."""
+    """The usual deviation is 1. Errors of the means: MIL-Base, of one run, 1; EM-Adapt 2/sqrt(3) = 1.15; tags and size
+    1/sqrt(3) = 0.58; of the gaps sqrt(4/3) = 1.15, sqrt(5/3) = 1.29, sqrt(2/3) = 0.82. Over sets of images, the spreads
+    are of one sign: their gap is the error."""
     assert cells(report.tables(RESULTS)["orderings"]) == {
-        "EM-Adapt, classifier first > MIL-Base, classifier first": ["no (of one run)", "-13.0", "1.2", "1.0", "+14.2"],
+        "CCNN, tags > MIL-Base, longer classifier first": ["no", "-9.0", "1.2", "0.0", "+15.5"],
         "CCNN, tags, cells only > EM-Adapt, classifier first": ["yes", "+4.0", "1.3", "0.5", "+1.3"],
         "CCNN, tags > CCNN, tags, cells only": ["undecided", "+0.0", "0.8", "0.5", "-"],
         "CCNN, tags and sizes > CCNN, tags": ["undecided", "+0.5", "0.8", "0.0", "+7.2"],
@@ -415,7 +500,7 @@ def test_an_ordering_holds_beyond_two_standard_errors():
         return cells(report.tables([*rows[0], *rows[1]])["orderings"])[
             "CCNN, tags, cells only > EM-Adapt, classifier first"][:4]
     close = made("em_adapt", 26, 28, 30), made("tags_cells", 29.5, 30.5, 31.5)
-    assert told(*close) == ["undecided", "+2.5", "1.3", "0.0"]                      # not twice 1.29
+    assert told(*close) == ["undecided", "+2.5", "1.4", "0.0"]      # usual: 1.5; not twice sqrt((4 + 1.5^2) / 3) = 1.44
     steady = made("em_adapt", 27, 27, 27)
     assert told(steady, made("tags_cells", 29, 29, 29, spread=1.1)) == ["undecided", "+2.0", "0.0", "1.1"]
     assert told(steady, made("tags_cells", 29, 29, 29, spread=0.9)) == ["yes", "+2.0", "0.0", "0.9"]
@@ -438,7 +523,7 @@ def test_the_tables_of_masks_and_of_classes():
     assert cells(made["semi"]) == {"0": ["0 %", "3", "31.0 ± 1.0"], "529": ["5 %", "2", "34.0 ± 1.4"]}
     classes = cells(made["classes"])
     assert list(classes) == [                                   # the paper says nothing on the classes of its sizes
-        "paper: MIL-Base", "MIL-Base, classifier first", "paper: EM-Adapt tags", "EM-Adapt, classifier first",
+        "paper: MIL-Base", "MIL-Base, longer classifier first", "paper: EM-Adapt tags", "EM-Adapt, classifier first",
         "paper: CCNN tags", "CCNN, tags, cells only", "CCNN, tags", "paper: CCNN tags w/ CRF", "CCNN, tags w/ CRF",
         "CCNN, tags and sizes"]
     assert classes["paper: CCNN tags"][:3] == ["val", "66.3", "24.6"] and classes["paper: CCNN tags"][-1] == "33.3"
@@ -446,23 +531,128 @@ def test_the_tables_of_masks_and_of_classes():
     assert classes["CCNN, tags w/ CRF"] == ["val", "37.0", *["36.0"] * 19, "35.0", "36.0"]
 
 
-def test_the_documented_tables_are_those_of_the_stored_runs(root):
-    """`study/study.py --report --out docs` wrote docs/study.json; docs/reproduction.md has its tables word for word,
-    and names the rows that were not run."""
-    results = json.loads((root / "docs/study.json").read_text())
-    text = (root / "docs/reproduction.md").read_text()
-    told = re.search(r"Not run: (.*)\.\n", text)
-    not_run = set(re.findall(r"`(\w+)`", told[1])) if told else set()
-    assert {r["row"] for r in results} == set(experiments.EXPERIMENTS) - not_run
-    for title, table in report.tables(results).items():
-        assert table in text, title
+def test_the_tables_of_second_nets():
+    """Of the seeds that both have: tags 30 and 31."""
+    more = [*RESULTS, *made("conv5_tags", 33, 35), *made("taught_tags", 29)]
+    assert cells(report.tables(more)["conv5"]) == {"CCNN, tags": ["2", "30.5 ± 0.7", "34.0 ± 1.4", "+3.5"]}
+    assert cells(report.tables(more)["taught"]) == {"CCNN, tags": ["1", "30.0", "29.0", "-1.0"]}
 
 
-def test_the_readmes_results_are_those_of_the_stored_runs(root):
+# --- what is documented
+
+def test_the_pages_are_those_of_the_stored_runs(root):
+    """`study/pages.py` wrote them from docs/*.json and study/texts."""
+    for path, text in pages.pages(pages.Study.read()).items():
+        assert (root / path).read_text() == text, f"{path}: run study/pages.py"
+
+
+def test_the_pages_have_every_table():
+    texts = "".join((pages.ROOT / "study/texts" / name).read_text()
+                    for name in ("reproduction.md", "study_tables.md", "results.md"))
+    assert set(re.findall(r"{{table (\w+)}}", texts)) == pages.Study.read().tables.keys()
+
+
+def test_a_figure_of_the_pages(tmp_path, monkeypatch):
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
+    trials = [{"row": "tags", "set": ["base_lr=1e-3", "max_iter=1984"], "miou": 34.44}]
+    solved = [{"row": "size", "method": "pga", "iterations": [49, 50, 1, 7], "ms": [0.1] * 4}]
+    found = pages.Study(RESULTS, trials, solved, {
+        "miou": {"tags": 37.8}, "contradictory": {"tags": 0}, "images": 265, "right cues": {"classes": 0.613}})
+    (tmp_path / "study/texts").mkdir(parents=True)
+    page = tmp_path / "study/texts/page.md"
+    for words, figure in (
+            ("mean tags", "31.0 ± 1.0"), ("mean tags authors", "34.0 ± 1.4"), ("mean mil_base ilp", "45.0"),
+            ("gap size tags", "+0.5"),
+            ("verdict size tags", "undecided: +0.5"), ("paper mil_base", "17.8"),
+            ("paper mil_base ilp", "32.6"), ("paper_gap crops tags", "+1.1"), ("paper_deviation", "0.74"),
+            ("paper_bounds 0.1 0.2 0.5", "-3.9"), ("gain tags heads", "+6.0"), ("half tags", "21.0 ± 1.0"),
+            ("held tags 1e-3", "34.4"), ("bounds 0.1 0.2 0.8", "+4.0"), ("deviation", "2.13"), ("below_50 size", "75"),
+            ("cues classes", "61")):
+        page.write_text(f"It is {{{{{words}}}}}.")
+        assert pages.filled("page.md", found) == f"It is {figure}.", words
+    for words in ("mean crops", "mode tags", "gap tags", "gain size heads", "half crops",
+                  "below_50 tags", "verdict crops tags", "paper_gap tags tags", "held tags 7", "table none",
+                  "mean tags a"):
+        page.write_text(f"It is {{{{{words}}}}}.")
+        with pytest.raises(UserError, match=f"page.md: {{{{{words}}}}}: is not a figure of study/pages.py, or its"):
+            pages.filled("page.md", found)
+    page.write_text("{{not_run}}")
+    assert pages.filled("page.md", found).startswith("Not run: `classifier`, `classifier_long`, `mil_fcn`, ")
+
+
+def test_what_the_pages_need(tmp_path, monkeypatch):
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
+    (tmp_path / "docs").mkdir()
+    with pytest.raises(UserError, match=r"docs/study.json: is missing or damaged .*; run study/study.py --report "):
+        pages.Study.read()
+    (tmp_path / "docs/study.json").write_text("[]")
+    (tmp_path / "docs/choices.json").write_text("[")
+    with pytest.raises(UserError, match=r"docs/choices.json: is missing or damaged .*; run study/choices.py --report "):
+        pages.Study.read()
+    (tmp_path / "README.md").write_text("# CCNN\n\n## Result\n\n## Limits\n")
+    with pytest.raises(UserError, match=r"README.md: has 0 sections \"## Results\""):
+        pages.pages(None)
+
+
+def test_no_stored_run_is_older_than_its_row(root):
+    """A row that has changed since has another start, rate or length, and the pages would show it under its title."""
+    for file in ("study.json", "choices.json"):
+        for result in json.loads((root / "docs" / file).read_text()):
+            now = runs.with_changes(runs.made_of(experiments.EXPERIMENTS[result["row"]]), result["set"])
+            assert result["made_of"] == now, (file, result["row"])
+
+
+def test_every_row_was_run_or_is_named(root):
     results = json.loads((root / "docs/study.json").read_text())
-    rows = cells((root / "README.md").read_text().split("\n## Results\n")[1].split("\n## ")[0])
-    assert len(rows) >= 5
-    for title, (plain, sharpened, *_) in rows.items():
-        name, = (name for name in experiments.COMPARED if experiments.EXPERIMENTS[name].title == title)
-        ours = [report.said(report.mious(results, name, kind)) or "" for kind in ("", "heads")]
-        assert [plain, sharpened] == ours, title
+    told = re.search(r"Not run: (.*)\.\n", (root / "docs/reproduction.md").read_text())
+    not_run = set(re.findall(r"`([\w.]+)`", told[1])) if told else set()
+    assert {result["row"] for result in results} == set(experiments.EXPERIMENTS) - not_run
+    short = [name for name, experiment in experiments.EXPERIMENTS.items() if name not in not_run
+             and sum(result["row"] == name for result in results) < experiment.seeds]
+    assert not short, "rows with fewer runs than study/study.py makes"
+
+
+# --- what was chosen
+
+def test_trials_are_runs_on_images_held_out(here, monkeypatch, capsys):
+    """One for every rate; what they start with is trained once, beside them."""
+    monkeypatch.setattr(choices, "GRIDS", (choices.Grid("mil_fcn", {"max_iter": 2}, ("1e-3", "1e-4", "1e-5")),))
+    monkeypatch.setattr(choices, "EPOCHS", (2, 4))
+    choices.main(["--jobs", "1", "--out", "docs"])
+    held = Path("output/study/held_out")
+    tried = ("1e-3", 2), ("1e-4", 2), ("1e-5", 2), ("1e-4", 4)      # the rates, and the length at the study's rate
+    assert sorted(str(path.relative_to(held)) for path in held.rglob("score.json")) == [
+        *sorted(f"base_lr={rate}_max_iter={steps}/mil_fcn/1/score.json" for rate, steps in tried),
+        "classifier/1/score.json"]
+    trials = json.loads(Path("docs/choices.json").read_text())
+    rates = "1e-3", "1e-4", "1e-5"
+    assert [trial["set"] for trial in trials] == [[f"base_lr={rate}", f"max_iter={steps}"] for rate, steps in tried]
+    assert all(0 < trial["miou"] < 100 for trial in trials)
+    one, two, _ = (weights.read_caffemodel(held / f"base_lr={rate}_max_iter=2/mil_fcn/1/head_iter_2.caffemodel")
+                   ["fc8_cell"] for rate in rates)
+    assert not np.array_equal(one[0], two[0])
+    assert '"split": "output/study/held_out/train.txt"' in (
+        held / "base_lr=1e-3_max_iter=2/mil_fcn/1/net.prototxt").read_text()
+    told = ", ".join(f"{bold}{rate}: {trial['miou']:.1f}{bold}" for rate, bold, trial in zip(
+        rates, ("", "**", ""), trials))
+    of_rates, of_lengths = map(cells, capsys.readouterr().out.strip().split("\n\n"))
+    assert of_rates == {"MIL-FCN, classifier first": ["2", told]}
+    assert of_lengths == {"MIL-FCN, classifier first": ["0.0001", *(f"{trials[k]['miou']:.1f}" for k in (1, 3))]}
+
+    with monkeypatch.context() as patch:        # once more: nothing to do
+        patch.setattr(runs, "execute", None)
+        choices.main(["--jobs", "1"])
+    with pytest.raises(UserError, match="no: no such row; there are mil_fcn$"):
+        choices.main(["no"])
+
+
+@pytest.mark.parametrize("grid", choices.GRIDS, ids=lambda grid: grid.row)
+def test_the_rate_of_a_row_is_the_best_of_its_trials_and_not_at_the_edge(grid, root):
+    trials = {tuple(trial["set"]): trial["miou"] for trial in json.loads((root / "docs/choices.json").read_text())
+              if trial["row"] == grid.row}
+    assert trials.keys() == {tuple(changes) for changes in choices.trials(grid.row)}
+    scores = [trials[tuple(changes)] for changes in grid.trials]
+    best = int(np.argmax(scores))
+    assert [*map(float, grid.rates)] == sorted(map(float, grid.rates))
+    assert float(grid.rates[best]) == choices.chosen_rate(grid.row)
+    assert 0 < best < len(scores) - 1

@@ -375,6 +375,8 @@ def test_bad_weights_are_refused_before_caffe_starts(here):
     weights.write_caffemodel("fit.caffemodel", fit)
     Path("cut.caffemodel").write_bytes(Path("fit.caffemodel").read_bytes()[:-5])
     assert "cut.caffemodel: is not a whole" in refused(DEMO, "--weights", "cut.caffemodel")
+    weights.write_caffemodel("one,two.caffemodel", fit)
+    assert "one,two.caffemodel: has a comma" in refused(DEMO, "--weights", "one,two.caffemodel")
     fit["conv2"] = [np.ones((32, 8, 3, 3), "f4"), np.ones(32, "f4")]
     weights.write_caffemodel("other.caffemodel", fit)
     expected = f"layer conv2 is 32x8x3x3, but the net's is {weights.by(shapes['conv2'])}"

@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""How rates and lengths of the study's trainings were chosen: tried on training images, scored on others of them.
+
+    study/choices.py                    # every trial, one run each; about a minute a trial and core
+    study/choices.py boxes full         # some rows
+    study/choices.py --report --out docs        # the table of what is done, and choices.json there
+
+Every fourth image of train_aug is held out, and the rest trained on; val is not touched. The rate in bold is the one
+that the study trains with. It should be the best of its line, and not the first or the last. Of some rows, the length
+of the training is tried as well. What a row starts with is trained for as many steps as in the study. Stop at any time:
+the same command continues.
+"""
+import json
+import os
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import _activate  # noqa: F401
+import runs
+from experiments import EXPERIMENTS
+
+from ccnn import command
+from ccnn.errors import UserError
+from ccnn.files import whole_file
+from ccnn.tables import markdown_table
+
+# Epochs of the 7,936 images that are not held out.
+ONE, TWO = {"max_iter": 1984}, {"max_iter": 3968}                   # 4 images a step
+SINGLE = {"max_iter": 15872, "stepsize": 5290}                      # two epochs, 1 image a step
+TWENTY = {"max_iter": 794, "stepsize": 265}                         # two epochs, 20 images a step
+
+
+class Grid(NamedTuple):
+    """The rates that were tried for a row."""
+    row: str
+    length: dict                # of the training: changes of the solver
+    rates: tuple
+
+    @property
+    def trials(self):
+        """The changes of the solver, one list for each rate."""
+        return [[f"base_lr={rate}", *(f"{key}={value}" for key, value in self.length.items())] for rate in self.rates]
+
+
+GRIDS = (
+    Grid("mil_fcn", ONE, ("3e-5", "1e-4", "3e-4")),
+    Grid("mil_fcn_random", ONE, ("1e-2", "2e-2", "4e-2")),
+    Grid("mil_base", ONE, ("3e-6", "5e-6", "1e-5", "2e-5", "3e-5")),
+    Grid("mil_base_random", ONE, ("1e-3", "2e-3", "4e-3", "8e-3")),
+    Grid("em_adapt", ONE, ("1e-4", "5e-4", "1e-3", "2e-3")),
+    Grid("em_adapt_random", ONE, ("2e-3", "5e-3", "1e-2", "2e-2")),
+    Grid("em_adapt_image", ONE, ("5e-4", "1e-3", "2e-3", "4e-3", "8e-3")),
+    Grid("em_adapt_image_random", ONE, ("5e-4", "2e-3", "5e-3", "1e-2")),
+    Grid("em_adapt_crops", ONE, ("5e-4", "1e-3", "2e-3", "4e-3")),
+    Grid("tags", ONE, ("1e-3", "2e-3", "4e-3")),
+    Grid("tags_cells_started", ONE, ("5e-4", "1e-3", "2e-3", "4e-3")),
+    Grid("tags_paper", SINGLE, ("1e-4", "3e-4", "1e-3")),
+    Grid("tags_batch", TWENTY, ("3e-3", "1e-2", "3e-2", "1e-1", "3e-1")),
+    Grid("size_10", TWO, ("1e-3", "2e-3", "4e-3")),
+    Grid("filled_boxes", TWO, ("1e-3", "2e-3", "4e-3")),
+    Grid("boxes", TWO, ("1e-3", "2e-3", "4e-3")),
+    Grid("full", TWO, ("1e-3", "2e-3", "4e-3", "8e-3")),
+)
+
+LENGTHS = ("mil_fcn", "em_adapt", "tags")            # rows of which one, two and four epochs are tried
+EPOCHS = tuple(times * ONE["max_iter"] for times in (1, 2, 4))
+
+
+def trials(row):
+    """Every change of the solver that is tried for a row."""
+    found = [changes for grid in GRIDS if grid.row == row for changes in grid.trials]
+    return found + [changes for changes in longer(row) if changes not in found]
+
+
+def longer(row):
+    """The changes of the solver that try the length of the training, at the rate of the study."""
+    rates = [rate for grid in GRIDS if grid.row == row in LENGTHS for rate in grid.rates]
+    return [[f"base_lr={rate}", f"max_iter={steps}"] for rate in rates if float(rate) == chosen_rate(row)
+            for steps in EPOCHS]
+
+
+def main(argv=None):
+    args = parse_args(argv)
+    if not args.report:
+        train, val = runs.hold_out(args.root)
+        runs.execute_all([run_of(row, changes, args, train, val) for row in args.rows for changes in trials(row)],
+                         args.cluster, args.jobs)
+    found = collect(args.folder)
+    print(rates_table(found), lengths_table(found), sep="\n")
+    if args.out:
+        with whole_file(args.out / "choices.json") as part:
+            part.write_text("[\n" + ",\n".join(map(json.dumps, found)) + "\n]\n")       # one line per trial
+
+
+def run_of(row, changes, args, train, val):
+    settings = runs.Settings(trial_folder(args.folder, changes), args.folder, args.root, args.features, None, train,
+                             val, changes, {})
+    return runs.Run(row, 1, settings)
+
+
+def trial_folder(folder, changes):
+    return folder / "_".join(changes)           # no comma: Caffe would cut the path of weights there
+
+
+def collect(folder):
+    """What the trials scored that are done: [{"row", "set", "made_of", "miou"}]. UserError if there is none."""
+    found = []
+    for row in (grid.row for grid in GRIDS):
+        for changes in trials(row):
+            result = runs.finished(trial_folder(folder, changes) / row / "1")
+            if result:
+                found.append({"row": row, "set": changes, "made_of": result["made_of"],
+                              "miou": round(runs.miou(result["iou"][""]), 2)})
+    if not found:
+        raise UserError(f"{folder}: has no finished trial; run study/choices.py first")
+    return found
+
+
+def scores(found, row):
+    """{changes of the solver: mIoU} of the trials of a row that are done."""
+    return {tuple(trial["set"]): trial["miou"] for trial in found if trial["row"] == row}
+
+
+def rates_table(found):
+    """A line for every row: its rates, and what they score. That of the study is bold."""
+    lines = []
+    for grid in GRIDS:
+        done = scores(found, grid.row)
+        cells = [bold(f"{rate}: {done[tuple(changes)]:.1f}", float(rate) == chosen_rate(grid.row))
+                 for rate, changes in zip(grid.rates, grid.trials) if tuple(changes) in done]
+        if cells:
+            lines.append([EXPERIMENTS[grid.row].title, str(grid.length["max_iter"]), ", ".join(cells)])
+    return markdown_table(["row", "steps", "base_lr: mIoU on images held out"], lines)
+
+
+def lengths_table(found):
+    """A line for every row whose length was tried: what one, two and four epochs score."""
+    lines = []
+    for row in LENGTHS:
+        done = [scores(found, row).get(tuple(changes)) for changes in longer(row)]
+        if any(done):
+            lines.append([EXPERIMENTS[row].title, f"{chosen_rate(row):g}", *done])
+    return markdown_table(["row", "base_lr", *(f"{steps} steps" for steps in EPOCHS)], lines)
+
+
+def bold(text, really):
+    return f"**{text}**" if really else text
+
+
+def chosen_rate(row):
+    """The rate that the study trains a row with."""
+    experiment = EXPERIMENTS[row]
+    own = [change for change in experiment.changes if change.startswith("base_lr=")]
+    return float(own[0].partition("=")[2] if own
+                 else re.search(r"^base_lr: (\S+)", runs.solver_text(experiment), re.M)[1])
+
+
+def parse_args(argv):
+    parser = command.parser(__doc__)
+    add = parser.add_argument
+    rows = [grid.row for grid in GRIDS]
+    add("rows", nargs="*", metavar="ROW", help=f"some of {', '.join(rows)} (default: all)")
+    runs.add_places(add)
+    add("--folder", type=Path, default=runs.HELD_OUT, metavar="DIR", help="of the trials (default: %(default)s)")
+    add("--jobs", type=command.count, default=os.cpu_count(), metavar="N", help="trials at a time (default: all cores)")
+    command.add_cluster_option(add)
+    add("--report", action="store_true", help="no trials, only the table")
+    add("--out", type=Path, metavar="DIR", help="also write choices.json here")
+    args = parser.parse_args(argv)
+    unknown = [name for name in args.rows if name not in rows]
+    if unknown:
+        raise UserError(f"{unknown[0]}: no such row; there are {', '.join(rows)}")
+    args.rows = args.rows or rows
+    return args
+
+
+if __name__ == "__main__":
+    command.run(main)

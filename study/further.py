@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""What p becomes if more is known of an image than its tags: labels for the next net, before any is trained.
+
+    study/study.py classifier tags shares --seeds 1         # the models, and the guessed areas
+    study/further.py --out docs                             # the table, and further.json
+
+The scores are those of the head from tags. p is solved with further constraints on every 40th training image, and
+scored against its mask as a net's answer is.
+"""
+import json
+from pathlib import Path
+
+import _activate  # noqa: F401
+import numpy as np
+import points
+import runs
+from teach import TINY
+
+import ccnn
+from ccnn import command
+from ccnn.constraints import Constraints, mask_constraints, tag_constraints
+from ccnn.files import whole_file
+from ccnn.grid import Scores, label_map
+from ccnn.images import fit, read_mask
+from ccnn.labels import BACKGROUND, LABELS, VOID
+from ccnn.lists import read_split
+from ccnn.net import load_caffe, load_net
+from ccnn.scores import confusion, scored, truth_paths
+from ccnn.scribbles import known_cells
+from ccnn.shares import background_share, read_shares
+from ccnn.supervision import share_constraints, with_known_pixels
+from ccnn.tables import markdown_table
+from ccnn.trunk import VGG16
+
+EVERY = 40              # images
+CUES = 0.05, 0.2        # the hottest cells of a class, and the coldest of the image: parts of all cells
+CUE_SHARE = 0.7         # of the cells of a cue have its label, if cues are rows
+CUE_PRICE = 2.0         # of such a row, as of the tags' own
+
+
+def main(argv=None):
+    args = parse_args(argv)
+    load_caffe()
+    nets = {row: load_net(args.folder / row / "1/deploy.prototxt", runs.last_model(args.folder / row / "1"))
+            for row in ("classifier", "tags")}
+    names = read_split(args.root, "train_aug")
+    guessed = read_shares(args.folder / "shares/1/shares.csv", names)
+    found, contradictory, right = {}, {}, {"classes": [], "background": []}
+    for number, (name, file) in list(enumerate(zip(names, truth_paths(args.root, names))))[::EVERY]:
+        truth = read_mask(file)
+        f, heat = (runs.forward(nets[row], args.features / f"{name}.npy") for row in ("tags", "classifier"))
+        grid = Scores(f, fit(*truth.shape, runs.side_of(args.features)), VGG16.stride, VGG16.offset).cells(*truth.shape)
+        pixels = [np.interp(np.arange(cells), at, np.arange(len(at))) for cells, at in zip(f.shape[1:], grid)]
+        cues = cells_of_cues(heat.reshape(LABELS, -1), np.setdiff1d(truth, (BACKGROUND, VOID)))
+        clicks = known_cells(points.points(truth, np.random.default_rng(number)), *pixels)
+        compare(cues, truth[np.ix_(*(np.rint(at).astype(int) for at in pixels))].ravel(), right)
+        for what, c in further(truth, cues, clicks, guessed[name]).items():
+            solved = ccnn.maximize(np.ascontiguousarray(f.reshape(LABELS, -1)), c)
+            labels = label_map(np.log(np.maximum(solved.p, TINY)).astype(np.float32).reshape(f.shape), *grid)
+            contradictory[what] = contradictory.get(what, 0) + (solved.status == "infeasible")
+            found[what] = found.get(what, 0) + confusion(truth, labels, LABELS)
+    result = {"miou": {what: round(float(scored("p", "train_aug", False, C).miou), 2) for what, C in found.items()},
+              "contradictory": contradictory, "images": len(names[::EVERY]),
+              "right cues": {what: round(float(np.mean(flags)), 3) for what, flags in right.items()}}
+    print(table(result), "Cues that are right: ", result["right cues"], sep="")
+    if args.out:
+        with whole_file(args.out / "further.json") as part:
+            part.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def further(truth, cues, clicks, guess):
+    """{what is known: its constraints} of an image. cues, clicks : labels of cells, VOID where nothing is known"""
+    there = np.isin(np.arange(LABELS), truth) | (np.arange(LABELS) == BACKGROUND)
+    tags, about = tag_constraints(there), share_constraints(there, guess)
+    return {"tags": tags,
+            "tags, and cells of the classifier's cues": known(tags, cues),
+            "tags, and the cues as rows of regions": with_rows(tags, cues),
+            "tags, and a point of each class": known(tags, clicks),
+            "tags and guessed areas": about,
+            "tags and guessed areas, and cells of the cues": known(about, cues),
+            "tags and guessed areas, and a point of each class": known(about, clicks),
+            "tags and the true area of the background": share_constraints(there, background_share(truth))}
+
+
+def cells_of_cues(heat, tags):
+    """The label of every cell, VOID where the classifier is not sure: the hottest cells of every tagged class, and the
+    coldest of all for the background."""
+    heat = heat[tags]
+    hottest, coldest = (max(1, round(part * heat.shape[1])) for part in CUES)
+    cells = np.full(heat.shape[1], VOID)
+    cells[np.argsort(heat.max(axis=0))[:coldest]] = BACKGROUND
+    for row, label in enumerate(tags):
+        top = np.argsort(heat[row])[-hottest:]
+        cells[top[heat[:, top].argmax(axis=0) == row]] = label
+    return cells
+
+
+def compare(cues, true, right):
+    """Add to `right`, for every cue of a class and of the background, whether the mask agrees."""
+    for what, of_kind in (("classes", cues != BACKGROUND), ("background", cues == BACKGROUND)):
+        sure = of_kind & (cues != VOID) & (true != VOID)
+        right[what] += (cues == true)[sure].tolist()
+
+
+def known(c, cells):
+    """The constraints c where the labels of some cells are known."""
+    return with_known_pixels(c, mask_constraints(cells.ravel(), LABELS), mask_share=np.inf)
+
+
+def with_rows(c, cells):
+    """The constraints c, and for every label a row on the region of its cells:
+    (1/n) sum_{i in region} p[l,i] >= CUE_SHARE |region| / n, at a price."""
+    regions = [cells.ravel() == label for label in np.setdiff1d(cells, [VOID])]
+    A = np.eye(LABELS)[np.setdiff1d(cells, [VOID])]
+    ones = np.ones((len(c), cells.size))
+    return Constraints(np.vstack([c.A, A]), [*c.b, *(CUE_SHARE * region.mean() for region in regions)],
+                       [*c.beta, *[CUE_PRICE] * len(A)], c.allowed, np.vstack([ones, *regions]))
+
+
+def table(result):
+    return markdown_table(["known of a training image", "mIoU of p", "images where it is contradictory"],
+                          [[what, f"{miou:.1f}", f"{result['contradictory'][what]} of {result['images']}"]
+                           for what, miou in result["miou"].items()])
+
+
+def parse_args(argv):
+    parser = command.parser(__doc__)
+    add = parser.add_argument
+    runs.add_places(add)
+    add("--folder", type=Path, default=Path("output/study"), metavar="DIR", help="of the runs (default: %(default)s)")
+    add("--out", type=Path, metavar="DIR", help="also write further.json here")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    command.run(main)
