@@ -20,11 +20,12 @@ class Experiment(NamedTuple):
     taught: Optional[str] = None        # the experiment whose masks of the training images it learns from
     start: Optional[str] = None         # the experiment whose weights it starts with
     std: float = 0.01                   # of the first weights
+    size: int = 0                       # long side of the images, if not that of the study's features
     every: int = 1                      # only every so many rows and columns of the features: 4 is a stride of 32
     conv5: bool = False                 # VGG's last block learns, too, from cached pool4
     ilp: bool = False                   # scored with an image-level prior, too
     seeds: int = 3                      # runs
-    crf: bool = True                    # its first run is scored with CRFs, too, which takes longer than all the rest
+    crf: bool = True                    # its first run is scored with CRFs, too, if study/study.py --crf asks
     paper: Optional[str] = None         # the paper's row (ccnn.paper)
 
     @property
@@ -32,13 +33,18 @@ class Experiment(NamedTuple):
         if self.points:
             return f"{SYSTEMS['tags'].title} and points"
         if self.taught:
-            return ", ".join(filter(None, (f"taught by {EXPERIMENTS[self.taught].title}", self.note)))
+            return ", ".join(filter(None, (f"taught by {self.origin.title}", self.note)))
         return ", ".join(filter(None, (self.trained.title, self.note)))
 
     @property
     def trained(self):
         """The system."""
         return CLASSIFIER if self.system == "classifier" else SYSTEMS[self.system]
+
+    @property
+    def origin(self):
+        """The experiment that knows something of the images: itself, or the first of those who taught."""
+        return EXPERIMENTS[self.taught].origin if self.taught else self
 
     @property
     def bottom(self):
@@ -57,7 +63,8 @@ STARTED = {"start": "classifier", "note": "classifier first"}
 
 RANDOM, CONV5 = "random start", "conv5 learns"
 
-OWN = {"images": "train", "changes": ("max_iter=2196",), "crf": False}        # VOC's 1,464 images, six epochs
+OWN = {"images": "train", "changes": ("max_iter=2196",)}        # VOC's 1,464 images, six epochs
+FULL_OWN = {**OWN, "changes": ("base_lr=4e-3", *OWN["changes"])}
 
 PAPERS = {"small_upper": SYSTEMS["size"].settings["small_upper"]}       # heads have another bound of their own
 
@@ -73,30 +80,28 @@ def semi_name(masks):
 
 
 EXPERIMENTS = {
-    "classifier": Experiment("classifier", crf=False),
+    "classifier": Experiment("classifier"),
     "classifier_long": Experiment("classifier", "two epochs, no weight decay",
-                                  changes=("max_iter=5290", "weight_decay=5e-7"), crf=False),
+                                  changes=("max_iter=5290", "weight_decay=5e-7")),
     # the baselines as their authors start them, and random, as CCNN can
     "mil_fcn": Experiment("mil_fcn", **STARTED, changes=("max_iter=2645",), paper="MIL-FCN"),
-    "mil_fcn_random": Experiment("mil_fcn", RANDOM, changes=("base_lr=2e-2",), crf=False),
+    "mil_fcn_random": Experiment("mil_fcn", RANDOM, changes=("base_lr=2e-2",)),
     "mil_base": Experiment("mil_base", "longer classifier first", start="classifier_long", changes=("base_lr=1e-5",),
                            ilp=True, paper="MIL-Base"),
-    "mil_base_random": Experiment("mil_base", RANDOM, changes=("base_lr=2e-3", "max_iter=5290"), ilp=True, crf=False),
+    "mil_base_random": Experiment("mil_base", RANDOM, changes=("base_lr=2e-3", "max_iter=5290"), ilp=True),
     "em_adapt": Experiment("em_adapt", **STARTED, paper="EM-Adapt tags"),
-    "em_adapt_random": Experiment("em_adapt", RANDOM, changes=("base_lr=5e-3",), crf=False),
+    "em_adapt_random": Experiment("em_adapt", RANDOM, changes=("base_lr=5e-3",)),
     "em_adapt_image": Experiment("em_adapt", "classifier first, with the image's mean", start="classifier",
                                  cells_only=False, changes=("base_lr=4e-3",), paper="EM-Adapt tags"),
     "em_adapt_image_random": Experiment("em_adapt", "random start, with the image's mean", cells_only=False,
-                                        changes=("base_lr=5e-3",), crf=False),
+                                        changes=("base_lr=5e-3",)),
     "tags_cells": Experiment("tags", "cells only", cells_only=True, paper="CCNN tags"),
     "tags_cells_started": Experiment("tags", "cells only, classifier first", cells_only=True, start="classifier",
-                                     crf=False, paper="CCNN tags"),
+                                     paper="CCNN tags"),
     "tags": Experiment("tags", paper="CCNN tags"),
-    "tags_started": Experiment("tags", **STARTED, crf=False, paper="CCNN tags"),
-    "tags_std_0.1": Experiment("tags", "cells only, random start of std 0.1", cells_only=True, std=0.1,
-                               crf=False),
-    "tags_std_1": Experiment("tags", "cells only, random start of std 1", cells_only=True, std=1.0,
-                             crf=False),
+    "tags_started": Experiment("tags", **STARTED, paper="CCNN tags"),
+    "tags_std_0.1": Experiment("tags", "cells only, random start of std 0.1", cells_only=True, std=0.1),
+    "tags_std_1": Experiment("tags", "cells only, random start of std 1", cells_only=True, std=1.0),
     # without SBD's images, as the first version of the study
     "classifier_train": Experiment("classifier", "1,464 images", **OWN),
     "mil_fcn_train": Experiment("mil_fcn", "classifier first, 1,464 images", start="classifier_train", **OWN),
@@ -105,14 +110,19 @@ EXPERIMENTS = {
                                        start="classifier_train", cells_only=False, **OWN),
     "tags_cells_train": Experiment("tags", "cells only, 1,464 images", cells_only=True, **OWN),
     "tags_train": Experiment("tags", "1,464 images", **OWN),
+    "size_10_train": Experiment("size", "small up to 0.1, 1,464 images", **OWN),
+    "full_train": Experiment("full", "1,464 images", **FULL_OWN),
+    # the same, in more detail
+    "tags_train_321": Experiment("tags", "1,464 images, 321 pixels", size=321, **OWN),
+    "size_10_train_321": Experiment("size", "small up to 0.1, 1,464 images, 321 pixels", size=321, **OWN),
+    "full_train_321": Experiment("full", "1,464 images, 321 pixels", size=321, **FULL_OWN),
     # section 4: p found at every visit of an image, or at every second; section 6: the stride
-    "tags_longer": Experiment("tags", "two more epochs", start="tags", crf=False),
-    "tags_held": Experiment("tags", "two more epochs with p held fixed", start="tags", loss={"hold": 2},
-                            crf=False),
-    "tags_32s": Experiment("tags", "stride 32", every=4, crf=False),
+    "tags_longer": Experiment("tags", "two more epochs", start="tags"),
+    "tags_held": Experiment("tags", "two more epochs with p held fixed", start="tags", loss={"hold": 2}),
+    "tags_32s": Experiment("tags", "stride 32", every=4),
     # section 6: one image per step with momentum 0.99 against twenty with 0.9, the same images
     "tags_paper": Experiment("tags", "the paper's schedule", solver="tags_paper", paper="CCNN tags"),
-    "tags_batch": Experiment("tags", "20 images per step, momentum 0.9", solver="tags_paper", crf=False,
+    "tags_batch": Experiment("tags", "20 images per step, momentum 0.9", solver="tags_paper",
                              changes=("iter_size=20", "momentum=0.9", "max_iter=1058", "stepsize=353", "base_lr=1e-1")),
     # ours: the areas of 100 images tell about how much of every image is background
     "shares": Experiment("shares", areas=100),
@@ -121,10 +131,10 @@ EXPERIMENTS = {
     # section 7.3
     "em_adapt_crops": Experiment("em_adapt_crops", **STARTED, changes=("base_lr=2e-3",),
                                  paper="EM-Adapt crops"),
-    "crops_cells": Experiment("crops", "cells only", cells_only=True, crf=False, paper="CCNN crops"),
+    "crops_cells": Experiment("crops", "cells only", cells_only=True, paper="CCNN crops"),
     "crops": Experiment("crops", paper="CCNN crops"),
     "size": Experiment("size", loss=PAPERS, paper="CCNN size"),
-    "size_hard": Experiment("size", "hardness 1000", loss={**PAPERS, "hardness": 1000}, crf=False),
+    "size_hard": Experiment("size", "hardness 1000", loss={**PAPERS, "hardness": 1000}),
     "size_hard_started": Experiment("size", "hardness 1000, classifier first", start="classifier",
                                     loss={**PAPERS, "hardness": 1000}, paper="CCNN size"),
     "size_10": Experiment("size", "small up to 0.1", paper="CCNN size"),
@@ -140,17 +150,25 @@ EXPERIMENTS = {
     "conv5_size": Experiment("size", f"small up to 0.1, {CONV5}", start="size_10", conv5=True, seeds=1,
                              paper="CCNN size"),
     "conv5_size_hard": Experiment("size", f"small up to 0.1, hardness 1000, {CONV5}", start="size_10_hard", conv5=True,
-                                  loss={"hardness": 1000}, seeds=1, crf=False),
+                                  loss={"hardness": 1000}, seeds=1),
     "conv5_boxes": Experiment("boxes", CONV5, start="boxes", conv5=True, seeds=1,
                               paper="CCNN boxes (CRF unsaid)"),
     "conv5_full": Experiment("full", CONV5, start="full", conv5=True, seeds=1),
+    "conv5_full_long": Experiment("full", f"{CONV5} for an epoch", start="full", conv5=True, seeds=1,
+                                  changes=("max_iter=2645", "snapshot=132")),
     # ours: a net learns from masks that do not change, because another has made them
     "taught_tags": Experiment("full", taught="tags", seeds=1),
     "taught_shares": Experiment("full", taught="shares", seeds=1),
     "taught_size": Experiment("full", taught="size_10", seeds=1),
     "taught_size_hard": Experiment("full", taught="size_10_hard", seeds=1),
+    "taught_boxes": Experiment("full", taught="boxes", seeds=1),
+    "taught_tags_twice": Experiment("full", "twice", taught="taught_tags", seeds=1),
+    "conv5_taught_tags": Experiment("full", f"twice, {CONV5}", taught="taught_tags", start="taught_tags_twice",
+                                    conv5=True, seeds=1),
     "conv5_taught_shares": Experiment("full", CONV5, taught="shares", start="taught_shares", conv5=True, seeds=1),
     "conv5_taught_size": Experiment("full", CONV5, taught="size_10", start="taught_size", conv5=True, seeds=1),
+    "conv5_taught_size_hard": Experiment("full", CONV5, taught="size_10_hard", start="taught_size_hard", conv5=True,
+                                         seeds=1),
     # supplement, IV and III
     **{semi_name(masks): Experiment("semi", f"{masks} masks", supervised=masks, crf=False)
        for masks in MASKS},

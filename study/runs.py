@@ -84,7 +84,10 @@ class Run(NamedTuple):
     @property
     def inputs(self):
         """The folder of what is cached of the images."""
-        return self.settings.pool4 if self.experiment.conv5 else self.settings.features
+        if self.experiment.conv5:
+            return self.settings.pool4
+        features, size = self.settings.features, self.experiment.size
+        return features.with_name(f"{features.name}_{size}") if size else features
 
     @property
     def result(self):
@@ -213,7 +216,7 @@ def prepare(run):
     if experiment.points:
         mark_points(run.settings.root, names, run.seed, folder / "points")
     if experiment.taught:
-        make_masks(run.other(experiment.taught), names)
+        make_masks(run.other(experiment.taught), run.split)
     if experiment.supervised:
         kept = random.Random(run.seed).sample(names, round(len(names) * int(experiment.supervised[:-2]) / 100))
         (folder / "masks.txt").write_text("\n".join(kept) + "\n")
@@ -238,16 +241,22 @@ def train(run):
     return done.stdout.strip()
 
 
-def make_masks(run, names):
-    """The masks that a finished run makes of the training images; those that are there stay."""
-    model, settings, experiment = last_model(run.folder), run.settings, run.experiment
+def make_masks(run, split):
+    """The masks that a finished run makes of a list of training images; those that are there stay."""
+    origin = run
+    while origin.experiment.taught:
+        origin = origin.other(origin.experiment.taught)
+    knows = {"root": str(run.settings.root), "split": split, "features": str(run.inputs)}
+    if run.experiment.conv5:
+        knows["blob"] = nets.POOL4["blob"]
+    if origin.experiment.areas:
+        knows["shares"] = str(origin.folder / "shares.csv")
     load_caffe()
     deploy = run.folder / "deploy.prototxt"
-    deploy.write_text(deploy_net(experiment))
-    net = load_net(deploy, model)
-    teach(experiment.trained, experiment.loss, lambda name: forward(net, run.inputs / f"{name}.npy"), settings.root,
-          names, side_of(run.inputs), PRESETS["heads"], run.folder / "taught",
-          run.folder / "shares.csv" if experiment.areas else None)
+    deploy.write_text(deploy_net(run.experiment))
+    net = load_net(deploy, last_model(run.folder))
+    teach(origin.experiment.trained, origin.experiment.loss, knows,
+          lambda name: forward(net, run.inputs / f"{name}.npy"), PRESETS["heads"], run.folder / "taught")
 
 
 def last_model(folder):

@@ -11,42 +11,41 @@ import ccnn
 from ccnn.crf import Preset, dense_crf
 from ccnn.files import whole_file
 from ccnn.grid import Scores, sample
-from ccnn.images import fit, read_image, read_mask, shrink
-from ccnn.labels import BACKGROUND, LABELS, VOID
-from ccnn.paper import SIZE
-from ccnn.scores import truth_paths
-from ccnn.shares import read_shares
+from ccnn.images import fit, read_image, shrink
+from ccnn.labels import LABELS
+from ccnn.samples import FeatureSamples
 from ccnn.supervision import SUPERVISION
 from ccnn.trunk import VGG16
 
 TINY = 1e-10            # stands for a probability of 0 before its logarithm is taken
 
+WHOLE = 1, 0, 0         # of FeatureSamples.load: neither mirrored nor moved
 
-def teach(system, changes, forward, root, names, size, preset: Preset, out, shares=None):
+
+def teach(system, changes, data, forward, preset: Preset, out):
     """Write out/NAME.png for every image that has none yet.
 
-    forward : name -> scores, L x h x w;  size : long side of the images that the scores are of
-    changes : settings of the loss layer in place of the system's;  shares : file of ccnn.shares, if the system needs it
+    changes : settings of the loss layer in place of the system's
+    data    : settings of ccnn.samples.FeatureSamples: the images, and what is known of them
+    forward : name -> scores, L x h x w
     """
     settings = {**system.settings, **system.frozen, **changes}
     kind = SUPERVISION[settings["supervision"]]
     bounds = {key: float(settings[key]) for key in kind.bounds if key in settings}
+    samples = FeatureSamples({**data, "tops": list(kind.names), "mirror": False})
+    size, = samples.size
     out.mkdir(parents=True, exist_ok=True)
-    known = read_shares(shares, names) if shares else {}
-    for name, truth in zip(names, truth_paths(root, names)):
+    for number, name in enumerate(samples.ids):
         file = out / f"{name}.png"
         if file.exists():
             continue
-        areas = np.bincount(read_mask(truth).ravel(), minlength=VOID + 1)[:LABELS]
-        there = (areas > 0) | (np.arange(LABELS) == BACKGROUND)
-        blobs = {"tags": there, "sizes": areas > SIZE["large"] * areas.sum(),
-                 "share": np.array([known.get(name)], float)}
-        f = forward(name)
-        c = kind.constraints([blobs[blob].astype(np.float32) for blob in kind.names], LABELS, f.shape[1:], **bounds)
+        known, f = samples.load(number, *WHOLE), forward(name)
+        c = kind.constraints([known[blob] for blob in kind.names], LABELS, f.shape[1:], **bounds)
         p = ccnn.maximize(np.ascontiguousarray(f.reshape(LABELS, -1)), c).p.reshape(f.shape)
-        rgb = read_image(root / f"JPEGImages/{name}.jpg")
+        rgb = read_image(samples.data.image_file(name))
+        labels = np.flatnonzero(c.allowed.reshape(LABELS, -1).any(axis=1))
         with whole_file(file) as part:
-            mask(p, rgb, np.flatnonzero(there), size, preset).save(part, format="PNG")
+            mask(p, rgb, labels, size, preset).save(part, format="PNG")
 
 
 def mask(p, rgb, labels, size, preset):

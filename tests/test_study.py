@@ -56,7 +56,7 @@ def drawn(tmp_path_factory, root):
 @pytest.fixture
 def here(drawn, tmp_path, monkeypatch):
     """A workplace, the current folder, with these images. What other rows start with is trained in a moment."""
-    for name in ("classifier", "classifier_long", "tags"):
+    for name in ("classifier", "classifier_long", "tags", "taught_tags"):
         experiment = experiments.EXPERIMENTS[name]
         monkeypatch.setitem(experiments.EXPERIMENTS, name, experiment._replace(changes=("max_iter=4", "snapshot=4")))
     monkeypatch.setattr(runs, "trunk_weights", lambda: drawn / TRUNK)
@@ -306,11 +306,14 @@ def test_cues_as_rows(monkeypatch):
     assert p[0, :10].min() == p[3, 10:14].min() == 1 and p[0, 14:].max() < 1
 
 
-def test_a_net_is_taught_by_the_masks_of_another(here):
-    """They have the size of the photographs, only labels that are tagged, and both of them; the net learns from them,
-    and what is there is not made again."""
-    run("taught_tags", "--seeds", 1, "--set", "max_iter=2", "--set", "snapshot=2")
-    folder = Path("output/study/tags/1/taught")
+@pytest.mark.parametrize("row", ["taught_tags", "taught_tags_twice", "taught_boxes"])
+def test_a_net_is_taught_by_the_masks_of_another(row, here, monkeypatch):
+    """They have the size of the photographs, only labels that are known to be there, whoever made them, and more than
+    one; the net learns from them, and what is there is not made again."""
+    boxes = experiments.EXPERIMENTS["boxes"]                # as it starts: a few steps find background alone
+    monkeypatch.setitem(experiments.EXPERIMENTS, "boxes", boxes._replace(changes=("max_iter=1", "base_lr=0")))
+    run(row, "--seeds", 1, "--set", "max_iter=2", "--set", "snapshot=2")
+    folder = Path("output/study", experiments.EXPERIMENTS[row].taught, "1/taught")
     assert sorted(path.stem for path in folder.iterdir()) == sorted(split("train_aug"))
     seen = set()
     for name in split("train_aug"):
@@ -318,9 +321,9 @@ def test_a_net_is_taught_by_the_masks_of_another(here):
         assert mask.shape == truth.shape and set(np.unique(mask)) <= {0, *np.unique(truth)} - {255}
         seen |= set(np.unique(mask))
     assert len(seen) > 5
-    assert f'"masks": "{folder.resolve()}"' in Path("output/study/taught_tags/1/net.prototxt").read_text()
+    assert f'"masks": "{folder.resolve()}"' in Path(f"output/study/{row}/1/net.prototxt").read_text()
     made = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
-    run("taught_tags", "--seeds", 2, "--set", "max_iter=2", "--set", "snapshot=2")
+    run(row, "--seeds", 2, "--set", "max_iter=2", "--set", "snapshot=2")
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == made
 
 
