@@ -72,7 +72,7 @@ class Study:
     """What docs/ holds of the study."""
     def __init__(self, results, trials, solved, more):
         self.results, self.trials, self.solved, self.more = results, trials, solved, more
-        self.tables = {**report.tables(results), "rates": choices.rates_table(trials),
+        self.tables = {**report.tables(results), "rates": choices.rates_table(trials, choices.GRIDS),
                        "lengths": choices.lengths_table(trials), "solves": solves.table(solved),
                        "further": further.table(more), "results": results_table(results)}
 
