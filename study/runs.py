@@ -333,7 +333,7 @@ def forward(net, file):
     return net.blobs["fc8"].data[0].copy()
 
 
-CRF_SIDE = 167          # long side that the CRF sees: half the time of 500 (docs/reproduction.md compares)
+CRF_SIDE = 167          # long side that the CRF sees: it takes less time than 500 (study/crf_sizes.py compares)
 
 
 def seen_by(preset):
@@ -346,11 +346,16 @@ def label(kind, rgb, scores, shape, presets):
     if kind not in presets:
         f = image_level_prior(scores.values) if kind == "ilp" else scores.values
         return label_map(f, *scores.cells(*shape))
-    preset, small = presets[kind], shrink(rgb, CRF_SIDE)
+    return after_crf(rgb, scores, presets[kind], CRF_SIDE)
+
+
+def after_crf(rgb, scores, preset, side):
+    """The label of every pixel after a CRF, which sees the photograph reduced to a long side of `side` pixels."""
+    small = shrink(rgb, side)
     if not preset.long_side:                            # its distances shrink with the photograph
-        preset = preset._replace(long_side=max(shape))
+        preset = preset._replace(long_side=max(rgb.shape[:2]))
     q = dense_crf(small, sample(scores.values, *scores.cells(*small.shape[:2])), preset)
-    return label_map(q, *(positions(*sides) for sides in zip(shape, small.shape)))
+    return label_map(q, *(positions(*sides) for sides in zip(rgb.shape[:2], small.shape)))
 
 
 # Results

@@ -7,6 +7,7 @@ from pathlib import Path
 import cache_features
 import caffe
 import choices
+import crf_sizes
 import experiments
 import further
 import infer
@@ -381,6 +382,25 @@ def test_a_taught_mask_is_p_with_the_edges_of_the_photograph():
     assert np.array_equal(found, np.where(np.arange(112) < 58, 0, 3) * np.ones((80, 1), int))
 
 
+def test_crfs_at_other_sizes_of_the_photograph(here, monkeypatch, capsys):
+    """At the study's size they score what the study says."""
+    monkeypatch.setattr(crf_sizes, "EVERY", 1)
+    monkeypatch.setattr(runs, "CRF_SIDE", 25)
+    monkeypatch.setattr(crf_sizes, "SIDES", (500, 57, 25))
+    monkeypatch.setattr(crf_sizes, "ROW", "full")           # it learns the drawn shapes soon
+    run("full", "--seeds", 1, "--set", "max_iter=100", "--set", "base_lr=1e-2", "--crf", "authors", "--crf", "heads")
+    capsys.readouterr()
+    crf_sizes.main(["--out", "docs"])
+    found = json.loads(Path("docs/crf_sizes.json").read_text())
+    assert capsys.readouterr().out == crf_sizes.table(found) + "\n"
+    miou = {(one["crf"], one["side"]): one["miou"] for one in found}
+    assert miou.keys() == {(kind, side) for kind in ("authors", "untuned", "heads") for side in (500, 57, 25)}
+    for kind in ("authors", "heads"):
+        assert miou[kind, 25] == pytest.approx(runs.miou(result("output/study/full/1")["iou"][kind]), abs=0.02)
+        assert miou[kind, 500] == miou[kind, 57] != miou[kind, 25]          # the photographs have 57 pixels
+    assert all(one["images"] == 10 and one["seconds"] > 0 for one in found)
+
+
 def test_draws_are_scores_of_sets_of_images(here):
     """The same by putting the images of a set together one by one; and on every second image."""
     run("full", "--seeds", 1, "--set", "max_iter=20", "--set", "base_lr=1e-2")
@@ -601,10 +621,13 @@ def test_the_pages_have_every_table():
 
 def test_a_figure_of_the_pages(tmp_path, monkeypatch):
     monkeypatch.setattr(pages, "ROOT", tmp_path)
-    trials = [{"row": "tags", "set": ["base_lr=1e-3", "max_iter=1984"], "miou": 34.44}]
+    trials = [{"row": "tags", "set": ["base_lr=1e-3", "max_iter=1984"], "miou": 34.44},
+              {"row": "tags", "set": ["base_lr=2e-3", "max_iter=3968"], "miou": 36.06}]
+    sizes = [{"crf": kind, "side": side, "images": 104, "miou": 40 - side / 1000, "seconds": 0.5}
+             for kind in report.CRFS for side in crf_sizes.SIDES]
     solved = [{"row": "size", "method": "pga", "iterations": [49, 50, 1, 7], "ms": [0.1] * 4}]
     found = pages.Study(RESULTS, trials, solved, {
-        "miou": {"tags": 37.8}, "contradictory": {"tags": 0}, "images": 265, "right cues": {"classes": 0.613}})
+        "miou": {"tags": 37.8}, "contradictory": {"tags": 0}, "images": 265, "right cues": {"classes": 0.613}}, sizes)
     (tmp_path / "study/texts").mkdir(parents=True)
     page = tmp_path / "study/texts/page.md"
     for words, figure in (
@@ -613,13 +636,13 @@ def test_a_figure_of_the_pages(tmp_path, monkeypatch):
             ("verdict size tags", "undecided: +0.5"), ("paper mil_base", "17.8"),
             ("paper mil_base ilp", "32.6"), ("paper_gap crops tags", "+1.1"), ("paper_deviation", "0.74"),
             ("paper_bounds 0.1 0.2 0.5", "-3.9"), ("gain tags heads", "+6.0"), ("half tags", "21.0 ± 1.0"),
-            ("held tags 1e-3", "34.4"), ("bounds 0.1 0.2 0.8", "+4.0"), ("deviation", "2.13"), ("below_50 size", "75"),
-            ("cues classes", "61")):
+            ("held tags 1e-3", "34.4"), ("held tags", "36.1"), ("reduced heads", "+0.3"),
+            ("bounds 0.1 0.2 0.8", "+4.0"), ("deviation", "2.13"), ("below_50 size", "75"), ("cues classes", "61")):
         page.write_text(f"It is {{{{{words}}}}}.")
         assert pages.filled("page.md", found) == f"It is {figure}.", words
     for words in ("mean crops", "mode tags", "gap tags", "gain size heads", "half crops",
-                  "below_50 tags", "verdict crops tags", "paper_gap tags tags", "held tags 7", "table none",
-                  "mean tags a"):
+                  "below_50 tags", "verdict crops tags", "paper_gap tags tags", "held tags 7", "held boxes",
+                  "reduced tuned", "table none", "mean tags a"):
         page.write_text(f"It is {{{{{words}}}}}.")
         with pytest.raises(UserError, match=f"page.md: {{{{{words}}}}}: is not a figure of study/pages.py, or its"):
             pages.filled("page.md", found)
