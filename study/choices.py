@@ -8,7 +8,8 @@
 Every fourth image of train_aug is held out, and the rest trained on; val is not touched. The rate in bold is the one
 that the study trains with. It should be the best of its line, and not the first or the last. Of some rows, the length
 of the training is tried as well; and other settings, TRIALS of study/experiments.py, beside those of the study. What a
-row starts with is trained for as many steps as in the study. Stop at any time: the same command continues.
+row starts with is trained for as many steps as in the study. Stop at any time: the same command continues. What
+choices.json has of trials that are not in the folder stays there.
 """
 import json
 import math
@@ -117,6 +118,8 @@ def main(argv=None):
         runs.execute_all([run_of(row, changes, args, train, val) for row in args.rows for changes in trials(row)],
                          args.cluster, args.jobs)
     found = collect(args.folder)
+    if args.out:
+        found = with_stored(found, args.out / "choices.json")
     print(rates_table(found, GRIDS), lengths_table(found), rates_table(found, STARTS), settings_table(found), sep="\n")
     if args.out:
         with whole_file(args.out / "choices.json") as part:
@@ -145,6 +148,14 @@ def collect(folder):
     if not found:
         raise UserError(f"{folder}: has no finished trial; run study/choices.py first")
     return found
+
+
+def with_stored(found, path):
+    """The trials that are done, and those that the file has besides, in the order of all trials."""
+    stored = json.loads(path.read_text()) if path.exists() else []
+    done = {(trial["row"], *trial["set"]): trial for trial in [*stored, *found]}
+    wanted = [(row, *changes) for row in rows() for changes in trials(row)]
+    return [done[key] for key in wanted if key in done]
 
 
 def scores(found, row):

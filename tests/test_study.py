@@ -727,6 +727,10 @@ def test_trials_are_runs_on_images_held_out(here, monkeypatch, capsys):
     with monkeypatch.context() as patch:        # once more: nothing to do
         patch.setattr(runs, "execute", None)
         choices.main(["--jobs", "1"])
+    stored = Path("docs/choices.json").read_bytes()
+    shutil.rmtree(held / "base_lr=1e-5_max_iter=2")
+    choices.main(["--report", "--out", "docs"])     # what is gone from the folder stays
+    assert Path("docs/choices.json").read_bytes() == stored
     with pytest.raises(UserError, match="no: no such row; there are mil_fcn, mil_fcn_long, classifier, classifier_"):
         choices.main(["no"])
 
