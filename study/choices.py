@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""How rates and lengths of the study's trainings were chosen: tried on training images, scored on others of them.
+"""How rates, lengths and settings of the study were chosen: tried on training images, scored on others of them.
 
     study/choices.py                    # every trial, one run each; about a minute a trial and core
     study/choices.py boxes full         # some rows
-    study/choices.py --report --out docs        # the table of what is done, and choices.json there
+    study/choices.py --report --out docs        # the tables of what is done, and choices.json there
 
 Every fourth image of train_aug is held out, and the rest trained on; val is not touched. The rate in bold is the one
 that the study trains with. It should be the best of its line, and not the first or the last. Of some rows, the length
-of the training is tried as well. What a row starts with is trained for as many steps as in the study. Stop at any time:
-the same command continues.
+of the training is tried as well; and other settings, TRIALS of study/experiments.py, beside those of the study. What a
+row starts with is trained for as many steps as in the study. Stop at any time: the same command continues. What
+choices.json has of trials that are not in the folder stays there.
 """
 import json
+import math
 import os
 import re
 from pathlib import Path
@@ -18,7 +20,7 @@ from typing import NamedTuple
 
 import _activate  # noqa: F401
 import runs
-from experiments import EXPERIMENTS
+from experiments import EVERY_EXPERIMENT, EXPERIMENTS
 
 from ccnn import command
 from ccnn.errors import UserError
@@ -63,21 +65,50 @@ GRIDS = (
     Grid("full", TWO, ("1e-3", "2e-3", "4e-3", "8e-3")),
 )
 
+# Rows that start with another classifier than in the study, at the rates of the same system above.
+STARTS = (
+    Grid("mil_fcn_long", ONE, ("3e-5", "1e-4", "3e-4")),
+    Grid("em_adapt_long", ONE, ("1e-4", "5e-4", "1e-3", "2e-3")),
+    Grid("mil_base_short", ONE, ("3e-6", "5e-6", "1e-5", "2e-5")),
+)
+
+# {question: the experiments that answer it}, each at the rate of the study and for as many epochs.
+SETTINGS = {
+    "weight decay of the classifier": ("classifier_decay_3e-4", "classifier", "classifier_decay_3e-3",
+                                       "classifier_long"),
+    "hardness": ("tags", "tags_started", "tags_hardness_10", "tags_hardness_1000", "size_10", "size_10_hard", "boxes",
+                 "boxes_hardness_10"),
+    "guessed areas": ("shares_margin_0.2", "shares_margin_0.1", "shares", "shares_1000"),
+    "bounds for all images": ("tags", "tags_0.3_0.8", "tags_0.4_0.75"),
+}
+
 LENGTHS = ("mil_fcn", "em_adapt", "tags")            # rows of which one, two and four epochs are tried
 EPOCHS = tuple(times * ONE["max_iter"] for times in (1, 2, 4))
 
 
+def rows():
+    """The names of all that is tried."""
+    return list(dict.fromkeys([*(grid.row for grid in (*GRIDS, *STARTS)),
+                               *(row for some in SETTINGS.values() for row in some)]))
+
+
 def trials(row):
     """Every change of the solver that is tried for a row."""
-    found = [changes for grid in GRIDS if grid.row == row for changes in grid.trials]
-    return found + [changes for changes in longer(row) if changes not in found]
+    found = [changes for grid in (*GRIDS, *STARTS) if grid.row == row for changes in grid.trials] + longer(row)
+    if any(row in some for some in SETTINGS.values()):
+        found.append(as_in_study(row))
+    return [list(changes) for changes in dict.fromkeys(map(tuple, found))]
 
 
 def longer(row):
     """The changes of the solver that try the length of the training, at the rate of the study."""
-    rates = [rate for grid in GRIDS if grid.row == row in LENGTHS for rate in grid.rates]
-    return [[f"base_lr={rate}", f"max_iter={steps}"] for rate in rates if float(rate) == chosen_rate(row)
-            for steps in EPOCHS]
+    return [[f"base_lr={chosen(row, 'base_lr')}", f"max_iter={steps}"] for steps in EPOCHS if row in LENGTHS]
+
+
+def as_in_study(row):
+    """The changes of the solver that train for as many epochs as the study, at its rate."""
+    steps = math.ceil(int(chosen(row, "max_iter")) * 3 / 4)             # of the images three quarters are left
+    return [f"base_lr={chosen(row, 'base_lr')}", f"max_iter={steps}"]
 
 
 def main(argv=None):
@@ -87,7 +118,9 @@ def main(argv=None):
         runs.execute_all([run_of(row, changes, args, train, val) for row in args.rows for changes in trials(row)],
                          args.cluster, args.jobs)
     found = collect(args.folder)
-    print(rates_table(found), lengths_table(found), sep="\n")
+    if args.out:
+        found = with_stored(found, args.out / "choices.json")
+    print(rates_table(found, GRIDS), lengths_table(found), rates_table(found, STARTS), settings_table(found), sep="\n")
     if args.out:
         with whole_file(args.out / "choices.json") as part:
             part.write_text("[\n" + ",\n".join(map(json.dumps, found)) + "\n]\n")       # one line per trial
@@ -106,7 +139,7 @@ def trial_folder(folder, changes):
 def collect(folder):
     """What the trials scored that are done: [{"row", "set", "made_of", "miou"}]. UserError if there is none."""
     found = []
-    for row in (grid.row for grid in GRIDS):
+    for row in rows():
         for changes in trials(row):
             result = runs.finished(trial_folder(folder, changes) / row / "1")
             if result:
@@ -117,20 +150,28 @@ def collect(folder):
     return found
 
 
+def with_stored(found, path):
+    """The trials that are done, and those that the file has besides, in the order of all trials."""
+    stored = json.loads(path.read_text()) if path.exists() else []
+    done = {(trial["row"], *trial["set"]): trial for trial in [*stored, *found]}
+    wanted = [(row, *changes) for row in rows() for changes in trials(row)]
+    return [done[key] for key in wanted if key in done]
+
+
 def scores(found, row):
     """{changes of the solver: mIoU} of the trials of a row that are done."""
     return {tuple(trial["set"]): trial["miou"] for trial in found if trial["row"] == row}
 
 
-def rates_table(found):
+def rates_table(found, grids):
     """A line for every row: its rates, and what they score. That of the study is bold."""
     lines = []
-    for grid in GRIDS:
+    for grid in grids:
         done = scores(found, grid.row)
-        cells = [bold(f"{rate}: {done[tuple(changes)]:.1f}", float(rate) == chosen_rate(grid.row))
+        cells = [bold(f"{rate}: {done[tuple(changes)]:.1f}", rate == chosen(grid.row, "base_lr"))
                  for rate, changes in zip(grid.rates, grid.trials) if tuple(changes) in done]
         if cells:
-            lines.append([EXPERIMENTS[grid.row].title, str(grid.length["max_iter"]), ", ".join(cells)])
+            lines.append([EVERY_EXPERIMENT[grid.row].title, str(grid.length["max_iter"]), ", ".join(cells)])
     return markdown_table(["row", "steps", "base_lr: mIoU on images held out"], lines)
 
 
@@ -140,27 +181,37 @@ def lengths_table(found):
     for row in LENGTHS:
         done = [scores(found, row).get(tuple(changes)) for changes in longer(row)]
         if any(done):
-            lines.append([EXPERIMENTS[row].title, f"{chosen_rate(row):g}", *done])
+            lines.append([EXPERIMENTS[row].title, chosen(row, "base_lr"), *done])
     return markdown_table(["row", "base_lr", *(f"{steps} steps" for steps in EPOCHS)], lines)
+
+
+def settings_table(found):
+    """A line for every experiment that answers a question. The rows of the study are bold."""
+    lines = []
+    for question, some in SETTINGS.items():
+        for row in some:
+            miou = scores(found, row).get(tuple(as_in_study(row)))
+            if miou is not None:
+                lines.append([question, bold(EVERY_EXPERIMENT[row].title, row in EXPERIMENTS), miou])
+    return markdown_table(["question", "setting", "mIoU on images held out"], lines)
 
 
 def bold(text, really):
     return f"**{text}**" if really else text
 
 
-def chosen_rate(row):
-    """The rate that the study trains a row with."""
-    experiment = EXPERIMENTS[row]
-    own = [change for change in experiment.changes if change.startswith("base_lr=")]
-    return float(own[0].partition("=")[2] if own
-                 else re.search(r"^base_lr: (\S+)", runs.solver_text(experiment), re.M)[1])
+def chosen(row, key):
+    """A setting of the solver that the study trains a row with, as text."""
+    experiment = EVERY_EXPERIMENT[row]
+    own = [change for change in experiment.changes if change.startswith(f"{key}=")]
+    return (own[0].partition("=")[2] if own
+            else re.search(rf"^{key}: (\S+)", runs.solver_text(experiment), re.M)[1])
 
 
 def parse_args(argv):
     parser = command.parser(__doc__)
     add = parser.add_argument
-    rows = [grid.row for grid in GRIDS]
-    add("rows", nargs="*", metavar="ROW", help=f"some of {', '.join(rows)} (default: all)")
+    add("rows", nargs="*", metavar="ROW", help=f"some of {', '.join(rows())} (default: all)")
     runs.add_places(add)
     add("--folder", type=Path, default=runs.HELD_OUT, metavar="DIR", help="of the trials (default: %(default)s)")
     add("--jobs", type=command.count, default=os.cpu_count(), metavar="N", help="trials at a time (default: all cores)")
@@ -168,10 +219,10 @@ def parse_args(argv):
     add("--report", action="store_true", help="no trials, only the table")
     add("--out", type=Path, metavar="DIR", help="also write choices.json here")
     args = parser.parse_args(argv)
-    unknown = [name for name in args.rows if name not in rows]
+    unknown = [name for name in args.rows if name not in rows()]
     if unknown:
-        raise UserError(f"{unknown[0]}: no such row; there are {', '.join(rows)}")
-    args.rows = args.rows or rows
+        raise UserError(f"{unknown[0]}: no such row; there are {', '.join(rows())}")
+    args.rows = args.rows or rows()
     return args
 
 

@@ -1,4 +1,5 @@
-"""The experiments of the study: every row of its tables."""
+"""The experiments of the study: every row of its tables, and what was tried beside them."""
+from collections import ChainMap
 from typing import NamedTuple, Optional
 
 from ccnn.nets import CLASSIFIER, SYSTEMS
@@ -176,6 +177,26 @@ EXPERIMENTS = {
         "size", "other bounds", crf=False,
         loss={**PAPERS, **dict(zip(("fg_lower", "bg_lower", "bg_upper"), bounds))}) for *bounds, _ in BOUNDS[1:]},
 }
+
+# Settings that study/choices.py tries on images held out; no rows of the study.
+TRIALS = {
+    **{f"classifier_decay_{decay}": Experiment("classifier", f"weight decay {decay}",
+                                               changes=(f"weight_decay={decay}",)) for decay in ("3e-4", "3e-3")},
+    "mil_fcn_long": EXPERIMENTS["mil_fcn"]._replace(note="longer classifier first", start="classifier_long"),
+    "em_adapt_long": EXPERIMENTS["em_adapt"]._replace(note="longer classifier first", start="classifier_long"),
+    "mil_base_short": EXPERIMENTS["mil_base"]._replace(**STARTED),
+    **{f"tags_hardness_{hardness}": Experiment("tags", f"hardness {hardness}, classifier first", start="classifier",
+                                               loss={"hardness": hardness}) for hardness in (10, 1000)},
+    "boxes_hardness_10": Experiment("boxes", "hardness 10", loss={"hardness": 10}),
+    **{f"shares_margin_{margin}": Experiment("shares", f"margin {margin}", areas=100, loss={"margin": margin})
+       for margin in (0.2, 0.1)},
+    "shares_1000": Experiment("shares", "margin 0.1, of 1,000 images", areas=1000, loss={"margin": 0.1}),
+    **{f"tags_{lower}_{upper}": Experiment("tags", f"background {lower} .. {upper}",
+                                           loss={"bg_lower": lower, "bg_upper": upper})
+       for lower, upper in ((0.3, 0.8), (0.4, 0.75))},
+}
+
+EVERY_EXPERIMENT = ChainMap(EXPERIMENTS, TRIALS)
 
 # The rows of the table of systems, in its order.
 COMPARED = tuple(name for name in EXPERIMENTS if not name.startswith(("semi", "bounds")))

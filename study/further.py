@@ -8,12 +8,16 @@ The scores are those of the head from tags. p is solved with further constraints
 scored against its mask as a net's answer is.
 """
 import json
+import random
 from pathlib import Path
 
 import _activate  # noqa: F401
 import numpy as np
 import points
 import runs
+from experiments import EXPERIMENTS
+from scipy.ndimage import uniform_filter
+from superpixels import superpixels
 from teach import TINY
 
 import ccnn
@@ -21,10 +25,11 @@ from ccnn import command
 from ccnn.constraints import Constraints, mask_constraints, tag_constraints
 from ccnn.files import whole_file
 from ccnn.grid import Scores, label_map
-from ccnn.images import fit, read_mask
+from ccnn.images import fit, read_image, read_mask
 from ccnn.labels import BACKGROUND, LABELS, VOID
 from ccnn.lists import read_split
 from ccnn.net import load_caffe, load_net
+from ccnn.paper import TAGS
 from ccnn.scores import confusion, scored, truth_paths
 from ccnn.scribbles import known_cells
 from ccnn.shares import background_share, read_shares
@@ -36,6 +41,7 @@ EVERY = 40              # images
 CUES = 0.05, 0.2        # the hottest cells of a class, and the coldest of the image: parts of all cells
 CUE_SHARE = 0.7         # of the cells of a cue have its label, if cues are rows
 CUE_PRICE = 2.0         # of such a row, as of the tags' own
+QUANTILES = 0.1, 0.9    # of areas: bounds that are learnt from masks
 
 
 def main(argv=None):
@@ -45,6 +51,8 @@ def main(argv=None):
             for row in ("classifier", "tags")}
     names = read_split(args.root, "train_aug")
     guessed = read_shares(args.folder / "shares/1/shares.csv", names)
+    known_areas = random.Random(1).sample(names, EXPERIMENTS["shares"].areas)       # as the first run of shares does
+    bounds = learn_bounds([read_mask(file) for file in truth_paths(args.root, known_areas)])
     found, contradictory, right = {}, {}, {"classes": [], "background": []}
     for number, (name, file) in list(enumerate(zip(names, truth_paths(args.root, names))))[::EVERY]:
         truth = read_mask(file)
@@ -53,9 +61,12 @@ def main(argv=None):
         pixels = [np.interp(np.arange(cells), at, np.arange(len(at))) for cells, at in zip(f.shape[1:], grid)]
         cues = cells_of_cues(heat.reshape(LABELS, -1), np.setdiff1d(truth, (BACKGROUND, VOID)))
         clicks = known_cells(points.points(truth, np.random.default_rng(number)), *pixels)
-        compare(cues, truth[np.ix_(*(np.rint(at).astype(int) for at in pixels))].ravel(), right)
-        for what, c in further(truth, cues, clicks, guessed[name]).items():
-            solved = ccnn.maximize(np.ascontiguousarray(f.reshape(LABELS, -1)), c)
+        at_cells = np.ix_(*(np.rint(at).astype(int) for at in pixels))
+        compare(cues, truth[at_cells].ravel(), right)
+        parts = superpixels(around(read_image(args.root / f"JPEGImages/{name}.jpg"), f.shape[1:])[at_cells]).ravel()
+        flat = np.ascontiguousarray(f.reshape(LABELS, -1))
+        for what, (scores, c) in further(flat, truth, cues, clicks, parts, guessed[name], bounds).items():
+            solved = ccnn.maximize(scores, c)
             labels = label_map(np.log(np.maximum(solved.p, TINY)).astype(np.float32).reshape(f.shape), *grid)
             contradictory[what] = contradictory.get(what, 0) + (solved.status == "infeasible")
             found[what] = found.get(what, 0) + confusion(truth, labels, LABELS)
@@ -68,18 +79,30 @@ def main(argv=None):
             part.write_text(json.dumps(result, indent=1) + "\n")
 
 
-def further(truth, cues, clicks, guess):
-    """{what is known: its constraints} of an image. cues, clicks : labels of cells, VOID where nothing is known"""
+def further(f, truth, cues, clicks, parts, guess, bounds):
+    """{what is known of an image: (scores, constraints)}
+
+    f : scores, L x cells;  cues, clicks : labels of cells, VOID where nothing is known;  parts : superpixels of cells
+    guess : area of the background;  bounds : of learn_bounds
+    """
     there = np.isin(np.arange(LABELS), truth) | (np.arange(LABELS) == BACKGROUND)
     tags, about = tag_constraints(there), share_constraints(there, guess)
-    return {"tags": tags,
-            "tags, and cells of the classifier's cues": known(tags, cues),
-            "tags, and the cues as rows of regions": with_rows(tags, cues),
+    lower, upper = bounds
+    rows = {"tags, and cells of the classifier's cues": known(tags, cues),
+            "tags, and the cues as rows of regions": with_rows(tags, by_label(cues)),
+            "tags, and the superpixels of the cues as rows of regions": with_rows(tags, by_superpixel(cues, parts)),
             "tags, and a point of each class": known(tags, clicks),
+            "tags, and lower bounds of each class from masks": with_bounds(tags, lower),
+            "tags, and bounds of each class and of the background from masks": with_bounds(
+                tag_constraints(there, bg_lower=lower[BACKGROUND], bg_upper=upper), lower),
             "tags and guessed areas": about,
             "tags and guessed areas, and cells of the cues": known(about, cues),
+            "tags and guessed areas, and the superpixels of the cues as rows of regions": with_rows(
+                about, by_superpixel(cues, parts)),
             "tags and guessed areas, and a point of each class": known(about, clicks),
             "tags and the true area of the background": share_constraints(there, background_share(truth))}
+    return {"tags": (f, tags), "tags, and one p for all cells of a superpixel": (averaged(f, parts), tags),
+            **{what: (f, c) for what, c in rows.items()}}
 
 
 def cells_of_cues(heat, tags):
@@ -107,14 +130,57 @@ def known(c, cells):
     return with_known_pixels(c, mask_constraints(cells.ravel(), LABELS), mask_share=np.inf)
 
 
-def with_rows(c, cells):
-    """The constraints c, and for every label a row on the region of its cells:
+def with_rows(c, rows):
+    """The constraints c, and a row for every (label, region of cells):
     (1/n) sum_{i in region} p[l,i] >= CUE_SHARE |region| / n, at a price."""
-    regions = [cells.ravel() == label for label in np.setdiff1d(cells, [VOID])]
-    A = np.eye(LABELS)[np.setdiff1d(cells, [VOID])]
-    ones = np.ones((len(c), cells.size))
-    return Constraints(np.vstack([c.A, A]), [*c.b, *(CUE_SHARE * region.mean() for region in regions)],
-                       [*c.beta, *[CUE_PRICE] * len(A)], c.allowed, np.vstack([ones, *regions]))
+    labels, regions = zip(*rows)
+    ones = np.ones((len(c), len(regions[0])))
+    return Constraints(np.vstack([c.A, np.eye(LABELS)[list(labels)]]),
+                       [*c.b, *(CUE_SHARE * region.mean() for region in regions)],
+                       [*c.beta, *[CUE_PRICE] * len(labels)], c.allowed, np.vstack([ones, *regions]))
+
+
+def by_label(cues):
+    """[(label, the cells of its cues)]"""
+    return [(label, cues == label) for label in np.setdiff1d(cues, [VOID])]
+
+
+def by_superpixel(cues, parts):
+    """[(label, the cells of a superpixel)] of those that hold a cue, and the label of most of their cues."""
+    sure = cues != VOID
+    return [(np.bincount(cues[sure & (parts == part)]).argmax(), parts == part) for part in np.unique(parts[sure])]
+
+
+def around(rgb, cells):
+    """At every pixel the mean colour of the photograph around it, over the extent of a cell."""
+    return uniform_filter(rgb.astype(np.float32), [*(-(-size // count) for size, count in zip(rgb.shape, cells)), 1])
+
+
+def averaged(f, parts):
+    """The scores with the mean of its superpixel at every cell.
+
+    With rows on the whole image, p of these scores is that of f if all cells of a superpixel must have the same p: the
+    sum of KL(p || q_i) over them depends on the mean of log q_i alone, but for a constant.
+    """
+    return np.array([np.bincount(parts, row) / np.bincount(parts) for row in f])[:, parts]
+
+
+def learn_bounds(masks):
+    """(low quantile of the area of every label in the masks that show it, high quantile of the background's)
+
+    A class that no mask shows has the paper's lower bound.
+    """
+    areas = np.array([np.bincount(mask.ravel(), minlength=VOID + 1)[:LABELS] / np.count_nonzero(mask != VOID)
+                      for mask in masks])
+    low, high = QUANTILES
+    lower = [np.quantile(some[some > 0], low) if some.any() else TAGS["fg_lower"] for some in areas.T]
+    return np.array(lower), np.quantile(areas[:, BACKGROUND], high)
+
+
+def with_bounds(c, lower):
+    """The constraints c of tags with other lower bounds of the classes."""
+    of_class = c.A[:, BACKGROUND] == 0
+    return Constraints(c.A, np.where(of_class, c.A @ lower, c.b), c.beta, c.allowed)
 
 
 def table(result):

@@ -3,7 +3,7 @@
 
     study/study.py --report --out docs          # docs/study.json, of the runs that are there
     study/choices.py --report --out docs        # docs/choices.json
-    study/pages.py                              # the pages, from these files, docs/solves.json and docs/further.json
+    study/pages.py                              # the pages, from these files and others of docs/, see MADE_BY
 
 The sentences stand in study/texts/, with {{...}} where a figure or a table belongs; FIGURES says what may stand there.
 So no figure of these pages is older than its run, and a test compares them.
@@ -13,6 +13,7 @@ import re
 
 import _activate  # noqa: F401
 import choices
+import crf_sizes
 import further
 import numpy as np
 import report
@@ -28,7 +29,8 @@ from ccnn.tables import markdown_table
 
 # The files of docs/, in the order of Study, and the commands that write them.
 MADE_BY = {"study.json": "study/study.py --report --out docs", "choices.json": "study/choices.py --report --out docs",
-           "solves.json": "study/solves.py --out docs", "further.json": "study/further.py --out docs"}
+           "solves.json": "study/solves.py --out docs", "further.json": "study/further.py --out docs",
+           "crf_sizes.json": "study/crf_sizes.py --out docs"}
 
 # The rows of README's table.
 RESULTS = ("mil_fcn", "mil_base", "em_adapt", "em_adapt_image", "tags_cells", "tags", "taught_tags", "size",
@@ -70,11 +72,14 @@ def filled(name, study):
 
 class Study:
     """What docs/ holds of the study."""
-    def __init__(self, results, trials, solved, more):
-        self.results, self.trials, self.solved, self.more = results, trials, solved, more
-        self.tables = {**report.tables(results), "rates": choices.rates_table(trials),
-                       "lengths": choices.lengths_table(trials), "solves": solves.table(solved),
-                       "further": further.table(more), "results": results_table(results)}
+    def __init__(self, results, trials, solved, more, sizes):
+        self.results, self.trials, self.solved, self.more, self.sizes = results, trials, solved, more, sizes
+        self.tables = {**report.tables(results), "rates": choices.rates_table(trials, choices.GRIDS),
+                       "lengths": choices.lengths_table(trials),
+                       "starts": choices.rates_table(trials, choices.STARTS),
+                       "settings": choices.settings_table(trials), "solves": solves.table(solved),
+                       "further": further.table(more), "crf_sizes": crf_sizes.table(sizes),
+                       "results": results_table(results)}
 
     @classmethod
     def read(cls):
@@ -155,10 +160,20 @@ def half(study, row):
     return report.said([result["half"][""] for result in study.results if result["row"] == row])
 
 
-def held(study, row, rate):
-    """mIoU of a trial on images held out."""
-    grid, = (grid for grid in choices.GRIDS if grid.row == row)
-    return f"{choices.scores(study.trials, row)[tuple(grid.trials[grid.rates.index(rate)])]:.1f}"
+def held(study, row, rate=None):
+    """mIoU of a trial on images held out: at this rate of its grid, or at the study's rate and length."""
+    if rate:
+        grid, = (grid for grid in choices.GRIDS if grid.row == row)
+        changes = grid.trials[grid.rates.index(rate)]
+    else:
+        changes = choices.as_in_study(row)
+    return f"{choices.scores(study.trials, row)[tuple(changes)]:.1f}"
+
+
+def reduced(study, kind):
+    """How much more a CRF scores on photographs of the study's size than on the largest."""
+    found = {one["side"]: one["miou"] for one in study.sizes if one["crf"] == kind}
+    return f"{found[crf_sizes.SIDES[-1]] - found[crf_sizes.SIDES[0]]:+.1f}"
 
 
 def bounds(study, *words):
@@ -203,8 +218,9 @@ def table(study, name):
     return study.tables[name].rstrip("\n")
 
 
-FIGURES = {verb.__name__: verb for verb in (mean, gap, verdict, paper, paper_gap, gain, half, held, bounds,
-                                            paper_bounds, deviation, paper_deviation, below_50, cues, not_run, table)}
+FIGURES = {verb.__name__: verb for verb in (mean, gap, verdict, paper, paper_gap, gain, half, held, reduced,
+                                            bounds, paper_bounds, deviation, paper_deviation, below_50, cues, not_run,
+                                            table)}
 
 
 if __name__ == "__main__":

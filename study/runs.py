@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from experiments import EXPERIMENTS
+from experiments import EVERY_EXPERIMENT, EXPERIMENTS
 from points import mark_points
 from teach import teach
 
@@ -57,7 +57,7 @@ class Settings(NamedTuple):
 
 
 class Run(NamedTuple):
-    name: str                   # of EXPERIMENTS
+    name: str                   # of EVERY_EXPERIMENT
     seed: int
     settings: Settings
 
@@ -66,7 +66,7 @@ class Run(NamedTuple):
 
     @property
     def experiment(self):
-        return EXPERIMENTS[self.name]
+        return EVERY_EXPERIMENT[self.name]
 
     def other(self, name):
         """The run of another experiment with the same seed, whose solver is as the repository has it."""
@@ -113,7 +113,7 @@ def execute_all(wanted, cluster, jobs):
 
 def needs(name):
     """The experiments that must be trained before this one."""
-    experiment = EXPERIMENTS[name]
+    experiment = EVERY_EXPERIMENT[name]
     return {other for first in (experiment.taught, experiment.start) if first for other in {first, *needs(first)}}
 
 
@@ -342,7 +342,7 @@ def forward(net, file):
     return net.blobs["fc8"].data[0].copy()
 
 
-CRF_SIDE = 167          # long side that the CRF sees: half the time of 500 (docs/reproduction.md compares)
+CRF_SIDE = 167          # long side that the CRF sees: it takes less time than 500 (study/crf_sizes.py compares)
 
 
 def seen_by(preset):
@@ -355,11 +355,16 @@ def label(kind, rgb, scores, shape, presets):
     if kind not in presets:
         f = image_level_prior(scores.values) if kind == "ilp" else scores.values
         return label_map(f, *scores.cells(*shape))
-    preset, small = presets[kind], shrink(rgb, CRF_SIDE)
+    return after_crf(rgb, scores, presets[kind], CRF_SIDE)
+
+
+def after_crf(rgb, scores, preset, side):
+    """The label of every pixel after a CRF, which sees the photograph reduced to a long side of `side` pixels."""
+    small = shrink(rgb, side)
     if not preset.long_side:                            # its distances shrink with the photograph
-        preset = preset._replace(long_side=max(shape))
+        preset = preset._replace(long_side=max(rgb.shape[:2]))
     q = dense_crf(small, sample(scores.values, *scores.cells(*small.shape[:2])), preset)
-    return label_map(q, *(positions(*sides) for sides in zip(shape, small.shape)))
+    return label_map(q, *(positions(*sides) for sides in zip(rgb.shape[:2], small.shape)))
 
 
 # Results
@@ -369,7 +374,7 @@ def read_result(path):
     try:
         result = json.loads(path.read_text()) if path.exists() else None
         needed = {"seed", "set", "seconds", "iou", "draws", "half"}
-        if result and not (result["row"] in EXPERIMENTS and result.keys() >= needed):
+        if result and not (result["row"] in EVERY_EXPERIMENT and result.keys() >= needed):
             raise ValueError("of other rows or keys")
     except (ValueError, KeyError, TypeError) as e:
         raise UserError(f"{path}: is not a score of this tool ({e}); remove it, and the run is scored again") from None
@@ -391,7 +396,7 @@ def finished(folder):
         return None
     kept = folder / "experiment.json"
     then, now = (with_changes(made, result["set"]) for made in (
-        json.loads(kept.read_text()) if kept.exists() else {"changes": ()}, made_of(EXPERIMENTS[result["row"]])))
+        json.loads(kept.read_text()) if kept.exists() else {"changes": ()}, made_of(EVERY_EXPERIMENT[result["row"]])))
     if then != now:
         raise UserError(f"{folder}: was made with other settings than study/experiments.py has now; remove it, and "
                         "run the command again")

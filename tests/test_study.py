@@ -7,6 +7,7 @@ from pathlib import Path
 import cache_features
 import caffe
 import choices
+import crf_sizes
 import experiments
 import further
 import infer
@@ -18,6 +19,7 @@ import pytest
 import report
 import runs
 import score
+import superpixels
 import teach
 from test_training import workplace
 from tiny_voc import make_voc
@@ -279,7 +281,7 @@ def test_what_p_becomes_if_more_is_known(here, monkeypatch, capsys):
     assert capsys.readouterr().out.startswith(further.table(result))
     assert all(0 <= part <= 1 for part in result["right cues"].values())
     found = result["miou"]
-    assert len(found) == 8 and len(set(found.values())) > 5
+    assert len(found) == 13 and len(set(found.values())) > 8
     assert found["tags, and a point of each class"] > 2 * found["tags"]         # on images of few cells
 
 
@@ -299,11 +301,57 @@ def test_cues_as_rows(monkeypatch):
     cells = np.full(50, 255)
     cells[:10], cells[10:14] = 0, 3
     tags = constraints.tag_constraints(np.isin(np.arange(21), (0, 3)))
-    p = ccnn.maximize(np.zeros((21, 50)), further.with_rows(tags, cells)).p
+    p = ccnn.maximize(np.zeros((21, 50)), further.with_rows(tags, further.by_label(cells))).p
     assert p[0, :10].mean() == pytest.approx(0.7, abs=1e-4) and p[3, 10:14].mean() == pytest.approx(0.7, abs=1e-4)
     assert p[0, 14:].mean() < 0.65
     p = ccnn.maximize(np.zeros((21, 50)), further.known(tags, cells)).p
     assert p[0, :10].min() == p[3, 10:14].min() == 1 and p[0, 14:].max() < 1
+
+
+def test_superpixels_keep_to_the_edges_of_a_photograph():
+    """A disc on noise: no superpixel lies on both; without colours they are squares."""
+    y, x = np.mgrid[:28, :21]
+    disc = np.hypot(y - 12, x - 9) < 7
+    colours = np.where(disc[..., None], (200, 60, 60), (60, 90, 160))
+    found = superpixels.superpixels(colours + np.random.default_rng(1).normal(0, 5, colours.shape))
+    assert found.shape == (28, 21) and set(found.ravel()) == set(range(found.max() + 1)) and 20 < found.max() < 50
+    assert not set(found[disc]) & set(found[~disc])
+    plain = superpixels.superpixels(np.zeros((28, 20, 3)))
+    assert (np.bincount(plain.ravel()) == 16).all() and (plain[:4, :4] == plain[0, 0]).all()
+    assert superpixels.superpixels(np.zeros((1, 2, 3))).tolist() == [[0, 0]]
+
+
+def test_cues_grow_to_their_superpixels():
+    parts, cues = np.repeat(np.arange(5), 10), np.full(50, 255)
+    cues[[0, 1, 12, 13, 20]], cues[[11, 29]] = 3, 0             # a cue of 0 among those of 3; one of each
+    found = further.by_superpixel(cues, parts)
+    assert [label for label, _ in found] == [3, 3, 0]
+    assert [np.flatnonzero(region).tolist() for _, region in found] == [[*range(k, k + 10)] for k in (0, 10, 20)]
+
+
+def test_averaged_scores_make_one_p_of_a_superpixel():
+    """The same as rows that say that p is equal in the cells of a part."""
+    f, parts = np.random.default_rng(2).normal(0, 2, (3, 12)), np.repeat(np.arange(4), 3)
+    c = constraints.tag_constraints([True, True, False], bg_upper=0.4)
+    p = ccnn.maximize(further.averaged(f, parts), c).p
+    assert np.ptp(p.reshape(3, 4, 3), axis=2).max() < 1e-9 < np.ptp(p)
+    equal = np.zeros((4, 2, 3, 12))
+    for part in range(4):
+        for k in range(2):
+            equal[part, k, 0, 3 * part + k], equal[part, k, 0, 3 * part + k + 1] = 1, -1
+    equal = equal.reshape(8, -1)
+    tied = constraints.Constraints.from_matrix(np.vstack([equal, -equal]), np.zeros(16), np.full(16, np.inf), c.allowed)
+    np.testing.assert_allclose(ccnn.maximize(f, c & tied).p, p, atol=1e-3)
+
+
+def test_bounds_are_learnt_from_masks():
+    """Label 3 covers 0.1, 0.2 .. 1 of ten masks, and label 5 none."""
+    masks = [np.repeat([3, 0, 255], [k, 10 - k, 7]) for k in range(1, 11)]
+    lower, upper = further.learn_bounds(masks)
+    assert lower[3] == pytest.approx(0.19) and lower[0] == pytest.approx(0.18) and upper == pytest.approx(0.81)
+    assert lower[5] == paper.TAGS["fg_lower"]
+    c = further.with_bounds(constraints.tag_constraints(np.isin(np.arange(21), (0, 3, 5)), bg_upper=upper), lower)
+    assert c.b.tolist() == [lower[3], lower[5], 0.3, -upper]
 
 
 @pytest.mark.parametrize("row", ["taught_tags", "taught_tags_twice", "taught_boxes"])
@@ -335,6 +383,25 @@ def test_a_taught_mask_is_p_with_the_edges_of_the_photograph():
     p[0, :, :8], p[3, :, :8], p[0, :, 8:], p[3, :, 8:] = 0.8, 0.2, 0.2, 0.8
     found = np.asarray(teach.mask(p, rgb, np.array([0, 3]), 112, crf.PRESETS["heads"]))
     assert np.array_equal(found, np.where(np.arange(112) < 58, 0, 3) * np.ones((80, 1), int))
+
+
+def test_crfs_at_other_sizes_of_the_photograph(here, monkeypatch, capsys):
+    """At the study's size they score what the study says."""
+    monkeypatch.setattr(crf_sizes, "EVERY", 1)
+    monkeypatch.setattr(runs, "CRF_SIDE", 25)
+    monkeypatch.setattr(crf_sizes, "SIDES", (500, 57, 25))
+    monkeypatch.setattr(crf_sizes, "ROW", "full")           # it learns the drawn shapes soon
+    run("full", "--seeds", 1, "--set", "max_iter=100", "--set", "base_lr=1e-2", "--crf", "authors", "--crf", "heads")
+    capsys.readouterr()
+    crf_sizes.main(["--out", "docs"])
+    found = json.loads(Path("docs/crf_sizes.json").read_text())
+    assert capsys.readouterr().out == crf_sizes.table(found) + "\n"
+    miou = {(one["crf"], one["side"]): one["miou"] for one in found}
+    assert miou.keys() == {(kind, side) for kind in ("authors", "untuned", "heads") for side in (500, 57, 25)}
+    for kind in ("authors", "heads"):
+        assert miou[kind, 25] == pytest.approx(runs.miou(result("output/study/full/1")["iou"][kind]), abs=0.02)
+        assert miou[kind, 500] == miou[kind, 57] != miou[kind, 25]          # the photographs have 57 pixels
+    assert all(one["images"] == 10 and one["seconds"] > 0 for one in found)
 
 
 def test_draws_are_scores_of_sets_of_images(here):
@@ -557,10 +624,13 @@ def test_the_pages_have_every_table():
 
 def test_a_figure_of_the_pages(tmp_path, monkeypatch):
     monkeypatch.setattr(pages, "ROOT", tmp_path)
-    trials = [{"row": "tags", "set": ["base_lr=1e-3", "max_iter=1984"], "miou": 34.44}]
+    trials = [{"row": "tags", "set": ["base_lr=1e-3", "max_iter=1984"], "miou": 34.44},
+              {"row": "tags", "set": ["base_lr=2e-3", "max_iter=3968"], "miou": 36.06}]
+    sizes = [{"crf": kind, "side": side, "images": 104, "miou": 40 - side / 1000, "seconds": 0.5}
+             for kind in report.CRFS for side in crf_sizes.SIDES]
     solved = [{"row": "size", "method": "pga", "iterations": [49, 50, 1, 7], "ms": [0.1] * 4}]
     found = pages.Study(RESULTS, trials, solved, {
-        "miou": {"tags": 37.8}, "contradictory": {"tags": 0}, "images": 265, "right cues": {"classes": 0.613}})
+        "miou": {"tags": 37.8}, "contradictory": {"tags": 0}, "images": 265, "right cues": {"classes": 0.613}}, sizes)
     (tmp_path / "study/texts").mkdir(parents=True)
     page = tmp_path / "study/texts/page.md"
     for words, figure in (
@@ -569,13 +639,13 @@ def test_a_figure_of_the_pages(tmp_path, monkeypatch):
             ("verdict size tags", "undecided: +0.5"), ("paper mil_base", "17.8"),
             ("paper mil_base ilp", "32.6"), ("paper_gap crops tags", "+1.1"), ("paper_deviation", "0.74"),
             ("paper_bounds 0.1 0.2 0.5", "-3.9"), ("gain tags heads", "+6.0"), ("half tags", "21.0 ± 1.0"),
-            ("held tags 1e-3", "34.4"), ("bounds 0.1 0.2 0.8", "+4.0"), ("deviation", "2.13"), ("below_50 size", "75"),
-            ("cues classes", "61")):
+            ("held tags 1e-3", "34.4"), ("held tags", "36.1"), ("reduced heads", "+0.3"),
+            ("bounds 0.1 0.2 0.8", "+4.0"), ("deviation", "2.13"), ("below_50 size", "75"), ("cues classes", "61")):
         page.write_text(f"It is {{{{{words}}}}}.")
         assert pages.filled("page.md", found) == f"It is {figure}.", words
     for words in ("mean crops", "mode tags", "gap tags", "gain size heads", "half crops",
-                  "below_50 tags", "verdict crops tags", "paper_gap tags tags", "held tags 7", "table none",
-                  "mean tags a"):
+                  "below_50 tags", "verdict crops tags", "paper_gap tags tags", "held tags 7", "held boxes",
+                  "reduced tuned", "table none", "mean tags a"):
         page.write_text(f"It is {{{{{words}}}}}.")
         with pytest.raises(UserError, match=f"page.md: {{{{{words}}}}}: is not a figure of study/pages.py, or its"):
             pages.filled("page.md", found)
@@ -601,7 +671,7 @@ def test_no_stored_run_is_older_than_its_row(root):
     """A row that has changed since has another start, rate or length, and the pages would show it under its title."""
     for file in ("study.json", "choices.json"):
         for result in json.loads((root / "docs" / file).read_text()):
-            now = runs.with_changes(runs.made_of(experiments.EXPERIMENTS[result["row"]]), result["set"])
+            now = runs.with_changes(runs.made_of(experiments.EVERY_EXPERIMENT[result["row"]]), result["set"])
             assert result["made_of"] == now, (file, result["row"])
 
 
@@ -621,15 +691,26 @@ def test_trials_are_runs_on_images_held_out(here, monkeypatch, capsys):
     """One for every rate; what they start with is trained once, beside them."""
     monkeypatch.setattr(choices, "GRIDS", (choices.Grid("mil_fcn", {"max_iter": 2}, ("1e-3", "1e-4", "1e-5")),))
     monkeypatch.setattr(choices, "EPOCHS", (2, 4))
+    monkeypatch.setattr(choices, "STARTS", (choices.Grid("mil_fcn_long", {"max_iter": 2}, ("1e-4",)),))
+    monkeypatch.setattr(choices, "SETTINGS", {"decay": ("classifier", "classifier_decay_3e-3")})
+    decay = experiments.TRIALS["classifier_decay_3e-3"]
+    monkeypatch.setitem(experiments.TRIALS, "classifier_decay_3e-3", decay._replace(
+        changes=(*decay.changes, "max_iter=4", "snapshot=4")))
     choices.main(["--jobs", "1", "--out", "docs"])
     held = Path("output/study/held_out")
     tried = ("1e-3", 2), ("1e-4", 2), ("1e-5", 2), ("1e-4", 4)      # the rates, and the length at the study's rate
     assert sorted(str(path.relative_to(held)) for path in held.rglob("score.json")) == [
-        *sorted(f"base_lr={rate}_max_iter={steps}/mil_fcn/1/score.json" for rate, steps in tried),
-        "classifier/1/score.json"]
+        *sorted([*(f"base_lr={rate}_max_iter={steps}/mil_fcn/1/score.json" for rate, steps in tried),
+                 "base_lr=1e-4_max_iter=2/mil_fcn_long/1/score.json",
+                 *(f"base_lr=2e-3_max_iter=3/{row}/1/score.json" for row in ("classifier", "classifier_decay_3e-3"))]),
+        "classifier/1/score.json", "classifier_long/1/score.json"]
     trials = json.loads(Path("docs/choices.json").read_text())
     rates = "1e-3", "1e-4", "1e-5"
-    assert [trial["set"] for trial in trials] == [[f"base_lr={rate}", f"max_iter={steps}"] for rate, steps in tried]
+    assert [trial["row"] for trial in trials] == [*["mil_fcn"] * 4, "mil_fcn_long", "classifier",
+                                                  "classifier_decay_3e-3"]
+    assert [trial["set"] for trial in trials] == [[f"base_lr={rate}", f"max_iter={steps}"] for rate, steps in (
+        *tried, ("1e-4", 2), ("2e-3", 3), ("2e-3", 3))]         # three quarters of the study's steps
+    assert trials[-1]["made_of"]["changes"]["weight_decay"] == "3e-3"
     assert all(0 < trial["miou"] < 100 for trial in trials)
     one, two, _ = (weights.read_caffemodel(held / f"base_lr={rate}_max_iter=2/mil_fcn/1/head_iter_2.caffemodel")
                    ["fc8_cell"] for rate in rates)
@@ -638,24 +719,54 @@ def test_trials_are_runs_on_images_held_out(here, monkeypatch, capsys):
         held / "base_lr=1e-3_max_iter=2/mil_fcn/1/net.prototxt").read_text()
     told = ", ".join(f"{bold}{rate}: {trial['miou']:.1f}{bold}" for rate, bold, trial in zip(
         rates, ("", "**", ""), trials))
-    of_rates, of_lengths = map(cells, capsys.readouterr().out.strip().split("\n\n"))
+    of_rates, of_lengths, of_starts, of_settings = capsys.readouterr().out.strip().split("\n\n")
+    of_rates, of_lengths, of_starts = map(cells, (of_rates, of_lengths, of_starts))
     assert of_rates == {"MIL-FCN, classifier first": ["2", told]}
-    assert of_lengths == {"MIL-FCN, classifier first": ["0.0001", *(f"{trials[k]['miou']:.1f}" for k in (1, 3))]}
+    assert of_lengths == {"MIL-FCN, classifier first": ["1e-4", *(f"{trials[k]['miou']:.1f}" for k in (1, 3))]}
+    assert of_starts == {"MIL-FCN, longer classifier first": ["2", f"**1e-4: {trials[4]['miou']:.1f}**"]}
+    assert of_settings.splitlines()[2:] == [f"| decay | **tag classifier** | {trials[5]['miou']:.1f} |",
+                                            f"| decay | tag classifier, weight decay 3e-3 | {trials[6]['miou']:.1f} |"]
 
     with monkeypatch.context() as patch:        # once more: nothing to do
         patch.setattr(runs, "execute", None)
         choices.main(["--jobs", "1"])
-    with pytest.raises(UserError, match="no: no such row; there are mil_fcn$"):
+    stored = Path("docs/choices.json").read_bytes()
+    shutil.rmtree(held / "base_lr=1e-5_max_iter=2")
+    choices.main(["--report", "--out", "docs"])     # what is gone from the folder stays
+    assert Path("docs/choices.json").read_bytes() == stored
+    with pytest.raises(UserError, match="no: no such row; there are mil_fcn, mil_fcn_long, classifier, classifier_"):
         choices.main(["no"])
 
 
 @pytest.mark.parametrize("grid", choices.GRIDS, ids=lambda grid: grid.row)
 def test_the_rate_of_a_row_is_the_best_of_its_trials_and_not_at_the_edge(grid, root):
-    trials = {tuple(trial["set"]): trial["miou"] for trial in json.loads((root / "docs/choices.json").read_text())
-              if trial["row"] == grid.row}
-    assert trials.keys() == {tuple(changes) for changes in choices.trials(grid.row)}
+    trials = choices.scores(json.loads((root / "docs/choices.json").read_text()), grid.row)
     scores = [trials[tuple(changes)] for changes in grid.trials]
     best = int(np.argmax(scores))
     assert [*map(float, grid.rates)] == sorted(map(float, grid.rates))
-    assert float(grid.rates[best]) == choices.chosen_rate(grid.row)
+    assert grid.rates[best] == choices.chosen(grid.row, "base_lr")
     assert 0 < best < len(scores) - 1
+
+
+@pytest.mark.parametrize("row", choices.rows())
+def test_every_trial_was_made(row, root):
+    found = choices.scores(json.loads((root / "docs/choices.json").read_text()), row)
+    assert found.keys() == set(map(tuple, choices.trials(row)))
+
+
+def test_trials_are_made_of_what_their_titles_say(here):
+    """Of the study's rows they differ in what is tried."""
+    settings = runs.Settings(Path("output"), Path("output"), Path(ROOT), Path(FEATURES), Path(POOL4), "train_aug",
+                             "val", [], {})
+    nets = {name: runs.sources(runs.Run(name, 1, settings))["net.prototxt"] for name in experiments.EVERY_EXPERIMENT}
+    assert set(experiments.TRIALS) <= set(choices.rows()) and not experiments.TRIALS.keys() & experiments.EXPERIMENTS
+    for name, trial in experiments.TRIALS.items():
+        for number in re.findall(r"(?:hardness|margin|background|\.\.) ([\d.]+)", trial.title):
+            assert f": {number}" in nets[name], name
+        for key in trial.loss:
+            assert f'"{key}"' in nets[name], name
+    starts = {name: trial.start for name, trial in experiments.TRIALS.items() if trial.start}
+    assert starts == {"mil_fcn_long": "classifier_long", "em_adapt_long": "classifier_long",
+                      **dict.fromkeys(("mil_base_short", "tags_hardness_10", "tags_hardness_1000"), "classifier")}
+    assert choices.as_in_study("tags_hardness_10") == ["base_lr=2e-3", "max_iter=3968"]
+    assert choices.as_in_study("mil_fcn_long") == ["base_lr=1e-4", "max_iter=1984"]
