@@ -1,7 +1,7 @@
 """Features of the frozen trunk, computed once per image.
 
 A folder of features holds ID.npy for every image, float16, 1024 x rows x columns, and index.json, which says with
-what they were made. A folder of another blob of the trunk (pool4) is the same with fewer channels.
+what they were made. A folder of another blob of the trunk (pool4, pool3) is the same with fewer channels.
 
     files = find_images(root, ["train"])        # {id: file}
     plan = plan_features(files, out, size)      # what is to be done, and how much disk that takes
@@ -101,7 +101,8 @@ def plan_features(files: dict[str, str], out: Path, size: int, blob: str = "feat
 
 def features_shape(file: str, size: int, blob: str = "features") -> tuple[int, int, int]:
     """Shape of the features of an image, from the head of its file."""
-    return VGG16.inner.get(blob, VGG16.channels), *map(VGG16.cells, fit(*upright_shape(file), size))
+    channels, fewer = VGG16.blobs[blob]
+    return channels, *(VGG16.cells(length) - fewer for length in fit(*upright_shape(file), size))
 
 
 def upright_shape(file: str) -> tuple[int, int]:

@@ -6,6 +6,7 @@ A net is a list of parts, and one function here writes each part:
     ccnn_tags_32s              the same at VGG's own stride of 32
     head_<system>              cached features -> a linear classifier -> the loss        (frozen trunk)
     conv5_<system>             cached pool4 -> conv5, which learns -> features -> the classifier -> the loss
+    conv4_<system>             cached pool3 -> conv4 and conv5, which learn -> features -> the classifier -> the loss
     [head_]classifier          images, or their features -> their mean -> the tags: where MIL and EM start
     demo_<system>              drawn images -> a small net at stride 4 -> the loss
     trunk, *deploy*            from the blob `data` to features or to the scores `fc8`, without a loss
@@ -101,8 +102,8 @@ CLASSIFIER = System("tag classifier", knows="its tags", paper="section 7.2", blo
                     loss="SigmoidCrossEntropyLoss", cells_only=True)
 
 
-# Systems for which VGG's last block learns, too, from cached pool4.
-CONV5 = ("tags", "shares", "size", "boxes", "full")
+# {block of VGG: systems for which it and those after it learn, too, from the cached pool before it}
+LEARNING = {5: ("tags", "shares", "size", "boxes", "full"), 4: ("full",)}
 
 
 # Data: where the images are. `crop` is the side of random crops; `supervised` images (a tenth of all) keep their masks.
@@ -112,8 +113,6 @@ VOC = {"root": "data/VOCdevkit/VOC2012", "split": "train_aug", "crop": 321, "sup
 
 CACHED = {"root": "data/VOCdevkit/VOC2012", "split": "train_aug", "features": "data/features",
           "shares": "data/shares.csv", "crop": 144, "supervised": 1058}         # 144 of 224 pixels, as 321 of 500
-
-POOL4 = {**CACHED, "features": "data/pool4", "blob": "pool4"}
 
 ABOUT = {"head_deploy": {"size": VGG16.size}}       # what tools/infer.py cannot see in a net
 
@@ -217,8 +216,8 @@ def loss_layer(system, scribbles=False, **changes):
 
 # Networks: from `data`, or from cached features, to `fc8`
 
-def vgg16(stride=8, kernel=3):
-    """The convolutions of VGG-16, conv1_1 .. conv5_3.
+def vgg16(stride=8, kernel=3, first=1):
+    """The convolutions of VGG-16, conv1_1 .. conv5_3; or those from the block `first` on, from the pool before it.
 
     At stride 8, pool4 and pool5 do not stride, and what follows them is dilated instead (paper, section 6).
 
@@ -228,16 +227,21 @@ def vgg16(stride=8, kernel=3):
                 fine-tuned. Its windows move cell j by 3.5 pixels, and pool4, padded by one cell, moves it by -4:
                 cell j sits at 8 j - 1/2, the edge before pixel 8 j.
     """
-    text, bottom = "", "data"
-    for block in range(1, 6):
+    text, bottom = "", pool_before(first) if first > 1 else "data"
+    for block in range(first, 6):
         dilated = stride == 8 and block == 5
-        if block > 1:
-            text += pool(f"pool{block - 1}", bottom, stride=1 if dilated else 2, kernel=kernel,
+        if block > first:
+            text += pool(pool_before(block), bottom, stride=1 if dilated else 2, kernel=kernel,
                          pad=1 if kernel == 3 or dilated else 0)
-            bottom = f"pool{block - 1}"
+            bottom = pool_before(block)
         text += vgg16_block(block, bottom, dilation=2 if dilated else 1)
         bottom = f"conv{block}_{len(BLOCKS[block])}"
     return text
+
+
+def pool_before(block):
+    """Name of the blob that one of VGG's blocks sees."""
+    return f"pool{block - 1}"
 
 
 BLOCKS = {1: (64,) * 2, 2: (128,) * 2, 3: (256,) * 3, 4: (512,) * 3, 5: (512,) * 3}     # outputs of VGG's convolutions
@@ -282,9 +286,14 @@ def features(bottom="conv5_3"):
     return text + layer("features", "Concat", ["root", "around"], ["features"])
 
 
+def trunk_layers(first=1):
+    """The trunk from VGG's block `first` on, up to `features`."""
+    return vgg16(kernel=2, first=first) + features()
+
+
 def trunk():
     """From `data` to `features`; it stays as ImageNet made it."""
-    return input_layer("data", 1, 3, 224, 224) + vgg16(kernel=2) + features()
+    return input_layer("data", 1, 3, 224, 224) + trunk_layers()
 
 
 def coarse_features(every):
@@ -347,10 +356,9 @@ def trained_head(system, labels=LABELS, cells_only=None, bottom="features", **ch
             + loss_layer(system, **{**SYSTEMS[system].frozen, **changes}))
 
 
-def conv5_net(system, data, **changes):
-    """From cached pool4: VGG's last block and the classifier learn, as in trunk() and head()."""
-    return (data_layer(system, data, top="pool4") + vgg16_block(5, "pool4", dilation=2) + features()
-            + trained_head(system, **changes))
+def last_blocks_net(first, system, data, **changes):
+    """From the cached pool before it, VGG's block `first` learns, with those after it and the classifier."""
+    return data_layer(system, data, top=pool_before(first)) + trunk_layers(first) + trained_head(system, **changes)
 
 
 # Nets
@@ -369,8 +377,10 @@ def nets():
         made[f"demo_{system}"] = data_layer(system, DEMO) + demo_net() + loss_layer(system)
     made["ccnn_tags_32s"] = (data_layer("tags", VOC) + vgg16(32, kernel=2) + classifier(stride=32)
                              + loss_layer("tags", normalize=False))
-    for system in CONV5:
-        made[f"conv5_{system}"] = conv5_net(system, POOL4)
+    for first, systems in LEARNING.items():
+        data = {**CACHED, "features": f"data/{pool_before(first)}", "blob": pool_before(first)}
+        for system in systems:
+            made[f"conv{first}_{system}"] = last_blocks_net(first, system, data)
     made["classifier"] = data_layer("tags", VOC) + vgg16() + fc7() + tag_classifier("fc8", "fc7")
     made["head_classifier"] = data_layer("tags", CACHED) + tag_classifier("fc8_cell", "features")
 

@@ -196,6 +196,10 @@ class FeatureSamples(Samples):
     The tops have `features`, 1024 x h x w, instead of `data`. A crop is cut from the feature grid and given in pixels
     of the reduced image: 160 is 21 x 21 cells. A mirrored feature map stands for the features of the mirrored image:
     they are nearly the same.
+
+    If the folder holds another blob of the trunk, the supervision is still that of the feature grid, where the scores
+    lie. pool3 has a cell fewer each way. Cell j of pool4 lies between its cells j - 1 and j, so the mirrored maps of
+    both fit together.
     """
 
     SETTINGS = {
@@ -203,8 +207,8 @@ class FeatureSamples(Samples):
         "tops": Samples.SETTINGS["tops"]._replace(default=["features", "tags"]),
         "features": Setting(optional(FOLDERS), None, "the folder that tools/cache_features.py wrote; it knows the size."
                                                      " Or a list of such folders: a sample shows one of them"),
-        "blob": Setting(one_of("features", *VGG16.inner), "features", "what the folder must hold: the --blob with "
-                                                                      "which tools/cache_features.py wrote it"),
+        "blob": Setting(one_of(*VGG16.blobs), "features", "what the folder must hold: the --blob with which "
+                                                          "tools/cache_features.py wrote it"),
     }
     INPUT = "features"
 
@@ -224,7 +228,7 @@ class FeatureSamples(Samples):
                 raise UserError(f"{folder}: holds the trunk's {held}, the net needs {wanted}; "
                                 f"tools/cache_features.py --blob {wanted} --out another folder makes them")
             sizes.append(index["size"])
-        self.channels = VGG16.inner.get(wanted, VGG16.channels)
+        self.cached = VGG16.blobs[wanted]
         return sizes
 
     def input_files(self):
@@ -244,19 +248,21 @@ class FeatureSamples(Samples):
 
     def window(self, file, long_side, flip, fractions, shapes):
         features = self.read_features(file)
-        _, *grid = features.shape
+        held, fewer = list(features.shape[1:]), self.cached.fewer
+        grid = [cells + fewer for cells in held]            # of the scores
         if shapes:
             shape = one_shape(shapes)
             reduced = fit(shape[0], shape[1], long_side)
-            expected = [VGG16.cells(length) for length in reduced]
-            if grid != expected:
-                raise ImageError(f"{file}: has {grid[0]} x {grid[1]} cells; {next(iter(shapes))} at size {long_side} "
+            expected = [VGG16.cells(length) - fewer for length in reduced]
+            if held != expected:
+                raise ImageError(f"{file}: has {held[0]} x {held[1]} cells; {next(iter(shapes))} at size {long_side} "
                                  f"and stride {self.stride} has {expected[0]} x {expected[1]}")
         else:       # no supervision of pixels: any image with this grid will do
             shape = reduced = [self.stride * (cells - 1) for cells in grid]
         y, x = (Axis.of_features(size, length, VGG16, self.crop, fraction, cells, flipped)
                 for size, length, fraction, cells, flipped in zip(shape, reduced, fractions, grid, (False, flip)))
-        return features[:, :, ::-1 if flip else 1][:, y.window, x.window], y, x
+        rows, columns = (slice(axis.window.start, axis.window.stop - fewer) for axis in (y, x))
+        return features[:, :, ::-1 if flip else 1][:, rows, columns], y, x
 
     def read_features(self, file):
         """C x h x w float16; C is 1024, or that of the trunk's blob that is cached."""
@@ -265,10 +271,10 @@ class FeatureSamples(Samples):
             channels, *grid = features.shape
         except (OSError, ValueError, EOFError) as error:
             raise ImageError(f"{file}: is damaged: {error}; run tools/cache_features.py again") from None
-        if len(grid) != 2 or channels != self.channels or features.dtype != np.float16:
+        if len(grid) != 2 or channels != self.cached.channels or features.dtype != np.float16:
             raise ImageError(f"{file}: holds {features.dtype} of shape {features.shape}; expected float16 of "
-                             f"{self.channels} channels x rows x columns: remove {os.path.dirname(file)} and run "
-                             "tools/cache_features.py again")
+                             f"{self.cached.channels} channels x rows x columns: remove {os.path.dirname(file)} and "
+                             "run tools/cache_features.py again")
         return features
 
 

@@ -5,7 +5,7 @@ says at its top which recipe it is and which values differ. Edit this file, not 
 """
 from typing import NamedTuple
 
-from ccnn.nets import CCNN, CONV5, SYSTEMS, net_name
+from ccnn.nets import CCNN, LEARNING, SYSTEMS, net_name, pool_before
 
 RECIPES = {
     # The whole net, as section 6 has it.
@@ -76,6 +76,11 @@ WHOLE = " -weights data/vgg16_8s.caffemodel"
 STARTED, HEAD_STARTED = (f" -weights snapshots/{name}.caffemodel"
                          for name in ("classifier_iter_60000", "head_classifier_iter_2645"))
 
+LAST_BLOCKS = {         # {first block of VGG that learns: what learns with it, and how long that takes on a core}
+    5: ("the last block", "eleven minutes", "a minute"),
+    4: ("the last two blocks", "twenty minutes", "two minutes"),
+}
+
 HEAD_CHANGES = {        # of systems that start from the classifier
     "em_adapt": f"base_lr: 5e-4           # {RATE}",
     "em_adapt_crops": f"base_lr: 5e-4           # {RATE}",
@@ -121,16 +126,18 @@ display: 100
 average_loss: 100       # the log shows the mean of the last 100 images
 snapshot: 2116          # a fifth of an epoch
 """)
-    for system in CONV5:
-        made[f"conv5_{system}"] = Solver(
-            "head", f"{SYSTEMS[system].title}: the last block of VGG-16 and the classifier learn, from cached pool4.\n"
-            "Training starts from a trained head: tools/init_weights.py joins it with VGG-16's convolutions.",
-            " -weights data/ccnn.caffemodel", """
+    for first, (blocks, minutes, tenth) in LAST_BLOCKS.items():
+        for system in LEARNING[first]:
+            made[f"conv{first}_{system}"] = Solver(
+                "head", f"{SYSTEMS[system].title}: {blocks} of VGG-16 and the classifier learn, from cached "
+                f"{pool_before(first)}.\n"
+                "Training starts from a trained head: tools/init_weights.py joins it with VGG-16's convolutions.",
+                " -weights data/ccnn.caffemodel", f"""
 type: "Adam"            # as for the head
 base_lr: 5e-5           # a fortieth of the head's, because ImageNet's filters are small: about 0.01
-max_iter: 529           # a fifth of an epoch of 10,582 images: eleven minutes on a core
+max_iter: 529           # a fifth of an epoch of 10,582 images: {minutes} on a core
 random_seed: 1          # the order of the images is seeded in the net
-snapshot: 53            # a minute
+snapshot: 53            # {tenth}
 """)
     made["classifier"] = Solver(
         "paper", "The tags of an image: where MIL-FCN, MIL-Base and EM-Adapt start (section 7.2).",

@@ -6,6 +6,12 @@ from typing import NamedTuple
 from ccnn.paths import DATA, ROOT
 
 
+class Blob(NamedTuple):
+    """A blob of the trunk that can be cached."""
+    channels: int
+    fewer: int = 0          # cells each way than `features` has
+
+
 class Trunk(NamedTuple):
     """A net from the blob `data` to the blob `features`, and where its weights come from."""
     layers: tuple           # names of its convolutions, from the image on
@@ -16,7 +22,12 @@ class Trunk(NamedTuple):
     net: Path
     weights: Path
     checksum: str           # sha256 of the archive that the weights are made from (ccnn.vgg16 fetches it)
-    inner: dict = {}        # {blob that can be cached as well: its channels}; its cells are those of `features`
+    inner: dict = {}        # {name: Blob} of what can be cached beside `features`
+
+    @property
+    def blobs(self):
+        """{name: Blob} of all that can be cached."""
+        return {"features": Blob(self.channels), **self.inner}
 
     def cells(self, size):
         """Cells along a side of `size` pixels.
@@ -28,6 +39,7 @@ class Trunk(NamedTuple):
 
 # VGG-16 at stride 8 with its own 2x2 pooling, which puts cell k on the edge before pixel 8 k: 224 pixels, 29 cells.
 # `features` are the square roots of conv5_3, 512 channels, and their means over 9x9 cells, as many again.
+# Cell j of pool4 is the maximum of the cells j - 1 and j of conv4_3, which are those of pool3: 224 pixels, 28 cells.
 VGG16 = Trunk(
     layers=tuple(f"conv{block}_{number}" for block, layers in enumerate((2, 2, 3, 3, 3), start=1)
                  for number in range(1, layers + 1)),
@@ -38,5 +50,5 @@ VGG16 = Trunk(
     net=ROOT / "prototxt/trunk.prototxt",
     weights=DATA / "vgg16_conv.caffemodel",
     checksum="a286e44ce15db862b3b5244d175b0f9abbc13c0e737c8355a7dd69fb62fc693b",
-    inner={"pool4": 512},
+    inner={"pool4": Blob(512), "pool3": Blob(256, fewer=1)},
 )

@@ -13,7 +13,7 @@ from ccnn.trunk import VGG16
 Arrays = dict[str, list[np.ndarray]]            # {layer: [weights, bias]}
 Shapes = dict[str, tuple[int, ...]]             # {layer: shape of its weights, O x C x h x w}
 
-CHANNELS = {"data": 3, "features": VGG16.channels, **VGG16.inner}    # of the blobs that data layers make
+CHANNELS = {"data": 3, **{name: blob.channels for name, blob in VGG16.blobs.items()}}   # of what data layers make
 
 
 def read_caffemodel(path: PathLike) -> Arrays:

@@ -127,8 +127,8 @@ def main(argv=None):
 
 
 def run_of(row, changes, args, train, val):
-    settings = runs.Settings(trial_folder(args.folder, changes), args.folder, args.root, args.features, None, train,
-                             val, changes, {})
+    settings = runs.Settings(trial_folder(args.folder, changes), args.folder, args.root, args.features, None, None,
+                             train, val, changes, {})
     return runs.Run(row, 1, settings)
 
 

@@ -2,7 +2,7 @@
 from collections import ChainMap
 from typing import NamedTuple, Optional
 
-from ccnn.nets import CLASSIFIER, SYSTEMS
+from ccnn.nets import CLASSIFIER, SYSTEMS, pool_before
 from ccnn.paper import BOUNDS
 
 
@@ -23,7 +23,7 @@ class Experiment(NamedTuple):
     std: float = 0.01                   # of the first weights
     size: int = 0                       # long side of the images, if not that of the study's features
     every: int = 1                      # only every so many rows and columns of the features: 4 is a stride of 32
-    conv5: bool = False                 # VGG's last block learns, too, from cached pool4
+    learns: int = 0                     # first block of VGG that learns, too, from the cached pool before it; 0: none
     ilp: bool = False                   # scored with an image-level prior, too
     seeds: int = 3                      # runs
     crf: bool = True                    # its first run is scored with CRFs, too, if study/study.py --crf asks
@@ -46,6 +46,11 @@ class Experiment(NamedTuple):
     def origin(self):
         """The experiment that knows something of the images: itself, or the first of those who taught."""
         return EXPERIMENTS[self.taught].origin if self.taught else self
+
+    @property
+    def cached(self):
+        """What is cached of the images: the blob of the trunk."""
+        return pool_before(self.learns) if self.learns else "features"
 
     @property
     def bottom(self):
@@ -145,18 +150,19 @@ EXPERIMENTS = {
     "filled_boxes": Experiment("filled_boxes", paper="Boxes, filled (unsaid)"),
     "boxes": Experiment("boxes", paper="CCNN boxes (CRF unsaid)"),
     "full": Experiment("full", changes=("base_lr=4e-3",)),
-    # the last block of VGG-16 learns, too
-    "conv5_tags": Experiment("tags", CONV5, start="tags", conv5=True, seeds=1, paper="CCNN tags"),
-    "conv5_shares": Experiment("shares", CONV5, areas=100, start="shares", conv5=True, seeds=1),
-    "conv5_size": Experiment("size", f"small up to 0.1, {CONV5}", start="size_10", conv5=True, seeds=1,
+    # the last block of VGG-16 learns, too, or the last two
+    "conv5_tags": Experiment("tags", CONV5, start="tags", learns=5, seeds=1, paper="CCNN tags"),
+    "conv5_shares": Experiment("shares", CONV5, areas=100, start="shares", learns=5, seeds=1),
+    "conv5_size": Experiment("size", f"small up to 0.1, {CONV5}", start="size_10", learns=5, seeds=1,
                              paper="CCNN size"),
-    "conv5_size_hard": Experiment("size", f"small up to 0.1, hardness 1000, {CONV5}", start="size_10_hard", conv5=True,
+    "conv5_size_hard": Experiment("size", f"small up to 0.1, hardness 1000, {CONV5}", start="size_10_hard", learns=5,
                                   loss={"hardness": 1000}, seeds=1),
-    "conv5_boxes": Experiment("boxes", CONV5, start="boxes", conv5=True, seeds=1,
+    "conv5_boxes": Experiment("boxes", CONV5, start="boxes", learns=5, seeds=1,
                               paper="CCNN boxes (CRF unsaid)"),
-    "conv5_full": Experiment("full", CONV5, start="full", conv5=True, seeds=1),
-    "conv5_full_long": Experiment("full", f"{CONV5} for an epoch", start="full", conv5=True, seeds=1,
+    "conv5_full": Experiment("full", CONV5, start="full", learns=5, seeds=1),
+    "conv5_full_long": Experiment("full", f"{CONV5} for an epoch", start="full", learns=5, seeds=1,
                                   changes=("max_iter=2645", "snapshot=132")),
+    "conv4_full": Experiment("full", "conv4 and conv5 learn", start="full", learns=4, seeds=1),
     # ours: a net learns from masks that do not change, because another has made them
     "taught_tags": Experiment("full", taught="tags", seeds=1),
     "taught_shares": Experiment("full", taught="shares", seeds=1),
@@ -165,10 +171,10 @@ EXPERIMENTS = {
     "taught_boxes": Experiment("full", taught="boxes", seeds=1),
     "taught_tags_twice": Experiment("full", "twice", taught="taught_tags", seeds=1),
     "conv5_taught_tags": Experiment("full", f"twice, {CONV5}", taught="taught_tags", start="taught_tags_twice",
-                                    conv5=True, seeds=1),
-    "conv5_taught_shares": Experiment("full", CONV5, taught="shares", start="taught_shares", conv5=True, seeds=1),
-    "conv5_taught_size": Experiment("full", CONV5, taught="size_10", start="taught_size", conv5=True, seeds=1),
-    "conv5_taught_size_hard": Experiment("full", CONV5, taught="size_10_hard", start="taught_size_hard", conv5=True,
+                                    learns=5, seeds=1),
+    "conv5_taught_shares": Experiment("full", CONV5, taught="shares", start="taught_shares", learns=5, seeds=1),
+    "conv5_taught_size": Experiment("full", CONV5, taught="size_10", start="taught_size", learns=5, seeds=1),
+    "conv5_taught_size_hard": Experiment("full", CONV5, taught="size_10_hard", start="taught_size_hard", learns=5,
                                          seeds=1),
     # supplement, IV and III
     **{semi_name(masks): Experiment("semi", f"{masks} masks", supervised=masks, crf=False)

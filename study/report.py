@@ -101,14 +101,15 @@ def masks_table(results):
 
 
 def conv5_table(results):
-    """What the last block of VGG-16 adds to the head that it starts with."""
-    names = [name for name, experiment in EXPERIMENTS.items() if experiment.conv5]
-    return before_and_after(results, {name: EXPERIMENTS[name].start for name in names}, "the head", "conv5 learns, too")
+    """What the last blocks of VGG-16 add to the head that they start with."""
+    names = [name for name, experiment in EXPERIMENTS.items() if experiment.learns]
+    return before_and_after(results, {name: EXPERIMENTS[name].start for name in names}, "the head",
+                            "last blocks learn, too")
 
 
 def taught_table(results):
     """What a net adds to the one whose masks it learns from."""
-    names = [name for name, experiment in EXPERIMENTS.items() if experiment.taught and not experiment.conv5]
+    names = [name for name, experiment in EXPERIMENTS.items() if experiment.taught and not experiment.learns]
     return before_and_after(results, {name: EXPERIMENTS[name].taught for name in names}, "the teacher", "the taught")
 
 
@@ -121,7 +122,7 @@ def before_and_after(results, befores, *titles):
         seeds = sorted(runs[0].keys() & runs[1].keys())
         if seeds:
             ours = [[run[seed] for seed in seeds] for run in runs]
-            lines.append([EXPERIMENTS[before].title, str(len(seeds)), *map(said, ours),
+            lines.append([EXPERIMENTS[name].title, str(len(seeds)), *map(said, ours),
                           f"{np.mean(ours[1]) - np.mean(ours[0]):+.1f}"])
     return markdown_table(["system", "runs", *titles, "gain"], lines)
 

@@ -50,6 +50,7 @@ class Settings(NamedTuple):
     root: Path                  # of VOC
     features: Path
     pool4: Path
+    pool3: Path
     train: str                  # lists of images: names of VOC's, or paths
     val: str
     changes: list               # of the solver, as "key=value"
@@ -84,10 +85,8 @@ class Run(NamedTuple):
     @property
     def inputs(self):
         """The folder of what is cached of the images."""
-        if self.experiment.conv5:
-            return self.settings.pool4
-        features, size = self.settings.features, self.experiment.size
-        return features.with_name(f"{features.name}_{size}") if size else features
+        folder, size = getattr(self.settings, self.experiment.cached), self.experiment.size
+        return folder.with_name(f"{folder.name}_{size}") if size else folder
 
     @property
     def result(self):
@@ -178,12 +177,13 @@ def sources(run):
             "seed": run.seed, "supervised": str(run.folder / "masks.txt"), "shares": str(run.folder / "shares.csv")}
     if experiment.points:
         data.update(supervised=0, scribbles=str(run.folder / "points"))
-    if experiment.conv5:
-        data["blob"] = nets.POOL4["blob"]
+    if experiment.learns:
+        data["blob"] = experiment.cached
     if experiment.taught:
         data["masks"] = str(run.other(experiment.taught).folder / "taught")
-    if experiment.conv5:
-        net = nets.conv5_net(experiment.system, data, cells_only=experiment.only_cells, **experiment.loss)
+    if experiment.learns:
+        net = nets.last_blocks_net(experiment.learns, experiment.system, data, cells_only=experiment.only_cells,
+                                   **experiment.loss)
     elif experiment.system == "classifier":
         net = nets.data_layer("tags", data) + nets.tag_classifier("fc8_cell", "features")
     else:
@@ -202,7 +202,7 @@ def made_of(experiment):
 
 
 def solver_text(experiment):
-    part = "conv5" if experiment.conv5 else "head"
+    part = f"conv{experiment.learns}" if experiment.learns else "head"
     return (ROOT / f"solvers/{part}_{experiment.solver or experiment.system}.prototxt").read_text()
 
 
@@ -246,9 +246,8 @@ def make_masks(run, split):
     origin = run
     while origin.experiment.taught:
         origin = origin.other(origin.experiment.taught)
-    knows = {"root": str(run.settings.root), "split": split, "features": str(run.inputs)}
-    if run.experiment.conv5:
-        knows["blob"] = nets.POOL4["blob"]
+    knows = {"root": str(run.settings.root), "split": split, "features": str(run.inputs),
+             "blob": run.experiment.cached}
     if origin.experiment.areas:
         knows["shares"] = str(origin.folder / "shares.csv")
     load_caffe()
@@ -273,9 +272,9 @@ def side_of(inputs):
 
 
 def start_weights(run):
-    """The model of the experiment that this one starts with; with VGG's last block, if that learns."""
+    """The model of the experiment that this one starts with; with VGG's last blocks, if they learn."""
     model = last_model(run.other(run.experiment.start).folder)
-    if not run.experiment.conv5:
+    if not run.experiment.learns:
         return model
     joined, _ = fill(convolutions(run.folder / "net.prototxt"),
                      {path: read_caffemodel(path) for path in (model, trunk_weights())})
@@ -311,11 +310,11 @@ def score(run, model, kinds):
 
 def deploy_net(experiment):
     """From what is cached to the scores."""
-    side = VGG16.cells(VGG16.size)
-    if experiment.conv5:
-        return (nets.input_layer("pool4", 1, VGG16.inner["pool4"], side, side)
-                + nets.vgg16_block(5, "pool4", dilation=2) + nets.features() + nets.head())
-    text = nets.input_layer("features", 1, VGG16.channels, side, side)
+    channels, fewer = VGG16.blobs[experiment.cached]
+    side = VGG16.cells(VGG16.size) - fewer
+    text = nets.input_layer(experiment.cached, 1, channels, side, side)
+    if experiment.learns:
+        return text + nets.trunk_layers(experiment.learns) + nets.head()
     if experiment.system == "classifier":
         return text + nets.score("fc8_cell", "features", LABELS)
     return text + (nets.coarse_features(experiment.every) if experiment.every > 1 else "") + nets.head(

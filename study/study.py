@@ -3,6 +3,7 @@
 
     tools/cache_features.py --split train_aug --split val       # VGG-16's features, once
     tools/cache_features.py --split train_aug --split val --blob pool4      # for the rows in which conv5 learns
+    tools/cache_features.py --split train_aug --split val --blob pool3      # for those in which conv4 learns, too
     study/study.py                                              # every row, three seeds
     study/study.py --crf authors --crf untuned --crf heads      # the same, and CRFs on the first run of each
     study/study.py tags size --seeds 5                          # some rows, more seeds
@@ -48,7 +49,7 @@ def parse_args(argv):
     add = parser.add_argument
     add("rows", nargs="*", metavar="ROW", help=f"some of {', '.join(EXPERIMENTS)} (default: all)")
     add("--seeds", type=command.count, metavar="N",
-        help="runs of each row (default: 3; of conv5_* and taught_*, which take longer, 1)")
+        help="runs of each row (default: 3; of conv4_*, conv5_* and taught_*, which take longer, 1)")
     add("--held-out", action="store_true", help="train on three quarters of train_aug and score on the rest of it")
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of the solver")
     add("--crf", action="append", default=[], metavar="PRESET",
@@ -56,6 +57,8 @@ def parse_args(argv):
     runs.add_places(add)
     add("--pool4", type=Path, default=Path("data/pool4"), metavar="DIR",
         help="for the rows conv5_* (default: %(default)s)")
+    add("--pool3", type=Path, default=Path("data/pool3"), metavar="DIR",
+        help="for the rows conv4_* (default: %(default)s)")
     add("--folder", type=Path, metavar="DIR",
         help=f"for nets, snapshots, logs and scores (default: {runs.HELD_OUT.parent}, or {runs.HELD_OUT})")
     add("--jobs", type=command.count, default=os.cpu_count(), metavar="N", help="runs at a time (default: all cores)")
@@ -78,8 +81,8 @@ def parse_args(argv):
 def make_runs(args):
     """Train and score what is not done of the wanted rows and seeds."""
     train, val = runs.hold_out(args.root) if args.held_out else ("train_aug", "val")
-    settings = runs.Settings(args.folder, args.folder, args.root, args.features, args.pool4, train, val, args.set,
-                             args.crf)
+    settings = runs.Settings(args.folder, args.folder, args.root, args.features, args.pool4, args.pool3, train,
+                             val, args.set, args.crf)
     wanted = [runs.Run(name, seed, settings) for seed in range(1, 1 + (args.seeds or 3)) for name in args.rows
               if seed <= (args.seeds or EXPERIMENTS[name].seeds)]
     starts = [name for name in args.rows if any(name in runs.needs(other) for other in args.rows)]

@@ -82,20 +82,21 @@ def test_cached_features_are_the_trunks(voc, weights, tmp_path, root, net, capsy
 
 
 @pytest.mark.parametrize("engine", ["caffe", "onnx"])
-def test_cached_pool4_is_the_trunks(voc, weights, tmp_path, root, engine):
-    """conv5 on top of it gives the features; it does not mix with a folder of those."""
-    for blob in ("pool4", "features"):
-        assert cache_features.main([str(voc), "--out", str(tmp_path / blob), "--blob", blob, "--weights", str(weights),
-                                    "--size", "48", "--jobs", "1", "--engine", engine]) == 0
-    pool4, expected = (np.load(tmp_path / f"{blob}/2007_000001.npy") for blob in ("pool4", "features"))
-    assert pool4.shape == (512, 6, 7) and expected.shape == (VGG16.channels, 6, 7)
-    (tmp_path / "net.prototxt").write_text(
-        nets.input_layer("pool4", 1, *pool4.shape) + nets.vgg16_block(5, "pool4", dilation=2) + nets.features())
+@pytest.mark.parametrize("pool, first, shape", [("pool4", 5, (512, 6, 7)), ("pool3", 4, (256, 5, 6))])
+def test_a_cached_pool_is_the_trunks(voc, weights, tmp_path, root, engine, pool, first, shape):
+    """The blocks on top of it give the features; it does not mix with a folder of those."""
+    arguments = [str(voc), "--weights", str(weights), "--size", "48", "--jobs", "1", "--engine", engine]
+    for blob in (pool, "features"):
+        assert cache_features.main([*arguments, "--out", str(tmp_path / blob), "--blob", blob]) == 0
+    cached, expected = (np.load(tmp_path / f"{blob}/2007_000001.npy") for blob in (pool, "features"))
+    assert cached.shape == shape and expected.shape == (VGG16.channels, 6, 7)
+    (tmp_path / "net.prototxt").write_text(nets.input_layer(pool, 1, *shape) + nets.trunk_layers(first))
     last = caffe.Net(str(tmp_path / "net.prototxt"), str(weights), caffe.TEST)
-    last.blobs["pool4"].data[0] = pool4
+    last.blobs[pool].data[0] = cached
     assert np.allclose(last.forward()["features"][0], expected, rtol=1e-2, atol=1e-2 * expected.max())
-    with pytest.raises(UserError, match="holds features of another blob"):
-        cache_features.main([str(voc), "--out", str(tmp_path / "pool4"), "--weights", str(weights), "--size", "48"])
+    for blob in VGG16.blobs.keys() - {pool}:
+        with pytest.raises(UserError, match=rf"holds features of another blob \({pool}, now {blob}\); give"):
+            cache_features.main([*arguments, "--out", str(tmp_path / pool), "--blob", blob])
 
 
 def test_a_sample_shows_one_of_several_sizes(voc, weights, tmp_path):
@@ -121,18 +122,21 @@ def test_a_sample_shows_one_of_several_sizes(voc, weights, tmp_path):
             FeatureSamples({**options, "features": wrong})
 
 
-def test_features_of_any_folder_and_what_is_missing(voc, weights, tmp_path):
+@pytest.mark.parametrize("blob, channels, cells", [("features", 1024, (5, 7)), ("pool3", 256, (4, 6))])
+def test_features_of_any_folder_and_what_is_missing(voc, weights, tmp_path, blob, channels, cells):
     options = own_data(tmp_path / "own", "one,cat\ntwo 2.png,cat;traffic light\n")
     out = tmp_path / "features"
-    assert cache_features.main([options["root"], "--out", str(out), "--weights", str(weights), "--jobs", "1"]) == 0
-    samples = FeatureSamples({**options, "features": str(out), "tops": ["features", "tags", "labels"], "supervised": 0})
+    assert cache_features.main([options["root"], "--out", str(out), "--weights", str(weights), "--jobs", "1", "--blob",
+                                blob]) == 0
+    samples = FeatureSamples({**options, "features": str(out), "blob": blob, "tops": ["features", "tags", "labels"],
+                              "supervised": 0})
     sample, skipped = samples[1]
-    assert sample["features"].shape == (VGG16.channels, 5, 7) and sample["tags"].tolist() == [1, 1, 1] and not skipped
+    assert sample["features"].shape == (channels, *cells) and sample["tags"].tolist() == [1, 1, 1] and not skipped
     assert sample["labels"].shape == (1, 5, 7) and (sample["labels"] == VOID).all()
 
     for shape in ((5, 6), (512, 5, 7)):         # the second is what conv5_3 alone would be
         np.save(out / "one.npy", np.zeros(shape, np.float16))
-        with pytest.raises(ImageError, match="one.npy: holds float16 of shape .*; expected float16 of 1024 channels"):
+        with pytest.raises(ImageError, match=f"one.npy: holds float16 of shape .*; expected .* of {channels} channels"):
             samples[0]
     (out / "one.npy").write_bytes(b"no array")
     with pytest.raises(ImageError, match="one.npy: is damaged"):

@@ -23,6 +23,7 @@ CCNN = ["ccnn_tags", "ccnn_shares", "ccnn_size", "ccnn_crops", "ccnn_boxes", "cc
 BASELINES = ["em_adapt", "em_adapt_crops", "mil_fcn", "mil_base", "filled_boxes", "full"]
 SYSTEMS = ["tags", "shares", "size", "crops", "boxes", "semi", *BASELINES]
 CONV5 = ["conv5_tags", "conv5_shares", "conv5_size", "conv5_boxes", "conv5_full"]
+CONV4 = ["conv4_full"]
 CLASSIFIERS = ["classifier", "head_classifier"]
 VGG_8S = CCNN + BASELINES
 VGG_LAYERS = ["conv1_1", "conv1_2", "conv2_1", "conv2_2", "conv3_1", "conv3_2", "conv3_3",
@@ -63,7 +64,7 @@ def test_nets_are_those_that_make_nets_writes():
 
 
 def test_there_is_a_net_and_a_solver_for_every_system():
-    training = [*VGG_8S, "ccnn_tags_32s", *CONV5, *CLASSIFIERS,
+    training = [*VGG_8S, "ccnn_tags_32s", *CONV5, *CONV4, *CLASSIFIERS,
                 *(f"{part}_{system}" for part in ("head", "demo") for system in SYSTEMS)]
     assert sorted([*training, "head_tags_paper"]) == SOLVERS
     deploy = ["trunk", "deploy_8s", "deploy_32s", "head_deploy", "demo_deploy"]
@@ -175,6 +176,24 @@ def test_the_frozen_trunk_has_vggs_own_features(tmp_path):
         inside = slice(6, 8)            # away from the border, where either sees padding
         cells = slice(2 * 6 + 1 + start // 8, 2 * 8 + start // 8, 2)
         assert np.allclose(coarse[:, inside, inside], dense[:, cells, cells], rtol=1e-3, atol=1e-3 * coarse.max())
+
+
+def test_a_cell_of_pool4_lies_between_two_of_pool3(tmp_path):
+    """It is the maximum of the cells j - 1 and j. So pool3 has one fewer, and mirrored it gives pool4 mirrored."""
+    rows, columns = 5, 7
+    net = made(tmp_path / "net.prototxt", nets.input_layer("pool3", 1, 256, rows, columns) + nets.trunk_layers(4))
+    x = np.random.default_rng(0).exponential(size=(512, rows, columns)).astype(np.float32)
+
+    def pool4(conv4):
+        net.blobs["conv4_3"].data[0] = conv4
+        return net.forward(start="pool4", end="pool4")["pool4"][0].copy()
+    found = pool4(x)
+    assert found.shape == (512, rows + 1, columns + 1) == (512, *net.blobs["features"].data.shape[2:])
+    for j in range(rows + 1):
+        for k in range(columns + 1):
+            window = x[:, max(j - 1, 0):j + 1, max(k - 1, 0):k + 1]
+            assert np.array_equal(found[:, j, k], window.max(axis=(1, 2)))
+    assert np.array_equal(pool4(x[:, :, ::-1]), found[:, :, ::-1])
 
 
 def test_scores_lie_on_the_grid_of_the_features():
@@ -311,8 +330,9 @@ def test_training_and_deploy_nets_have_the_same_layers():
         names = {l.name for l in read("prototxt", f"head_{system}").layer}
         assert not names & set(VGG_LAYERS)                               # VGG's fc6 must not load into a head
         assert shapes(f"demo_{system}") == shapes("demo_deploy")
-    last_block = {name: vgg[name] for name in VGG_LAYERS[10:13]}
-    assert all(shapes(name) == {**last_block, **shapes("head_tags")} for name in CONV5)
+    for first, names in ((10, CONV5), (7, CONV4)):
+        last_blocks = {name: vgg[name] for name in VGG_LAYERS[first:13]}
+        assert all(shapes(name) == {**last_blocks, **shapes("head_tags")} for name in names)
     assert shapes("classifier") == vgg                                   # a start for all of them
     assert shapes("head_classifier") == {"fc8_cell": shapes("head_tags")["fc8_cell"]}
 

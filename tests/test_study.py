@@ -30,14 +30,14 @@ from ccnn import constraints, crf, images, paper, weights
 from ccnn.errors import UserError
 
 SIZE = 40               # what the trunk sees; the images are larger
-ROOT, FEATURES, POOL4 = "data/VOCdevkit/VOC2012", "data/features", "data/pool4"
+ROOT, FEATURES, POOL4, POOL3 = "data/VOCdevkit/VOC2012", "data/features", "data/pool4", "data/pool3"
 TRUNK = "data/vgg16_conv.caffemodel"
 
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory, root):
-    """40 images in train_aug and 10 in val, with pool4 and features of a random trunk. All classes are in val, and in
-    every fourth image of train_aug: image k has class k, of 20, and if k is odd the next class too."""
+    """40 images in train_aug and 10 in val, with features, pool4 and pool3 of a random trunk. All classes are in val,
+    and in every fourth image of train_aug: image k has class k, of 20, and if k is odd the next class too."""
     folder = tmp_path_factory.mktemp("drawn")
     voc = make_voc(folder / ROOT, images=50, size=(57, 46))
     names = [path.stem for path in sorted((voc / "JPEGImages").glob("*.jpg"))]
@@ -49,7 +49,7 @@ def drawn(tmp_path_factory, root):
         (voc / f"ImageSets/Segmentation/{split}.txt").write_text("\n".join(some) + "\n")
     caffe.set_random_seed(1)
     caffe.Net(str(root / "prototxt/trunk.prototxt"), caffe.TEST).save(str(folder / TRUNK))
-    for blob, out in (("features", FEATURES), ("pool4", POOL4)):
+    for blob, out in (("features", FEATURES), ("pool4", POOL4), ("pool3", POOL3)):
         cache_features.main([str(voc), "--split", "train_aug", "--split", "val", "--out", str(folder / out), "--blob",
                              blob, "--size", str(SIZE), "--weights", str(folder / TRUNK), "--jobs", "1"])
     return folder
@@ -58,7 +58,7 @@ def drawn(tmp_path_factory, root):
 @pytest.fixture
 def here(drawn, tmp_path, monkeypatch):
     """A workplace, the current folder, with these images. What other rows start with is trained in a moment."""
-    for name in ("classifier", "classifier_long", "tags", "taught_tags"):
+    for name in ("classifier", "classifier_long", "tags", "full", "taught_tags"):
         experiment = experiments.EXPERIMENTS[name]
         monkeypatch.setitem(experiments.EXPERIMENTS, name, experiment._replace(changes=("max_iter=4", "snapshot=4")))
     monkeypatch.setattr(runs, "trunk_weights", lambda: drawn / TRUNK)
@@ -179,7 +179,7 @@ def test_a_run_belongs_to_its_net_its_solver_and_its_crf(here, monkeypatch):
 
 def test_rows_are_made_of_what_their_titles_say(here):
     settings = runs.Settings(Path("output/study"), Path("output/study"), Path(ROOT), Path(FEATURES), Path(POOL4),
-                             "train_aug", "val", [], {})
+                             Path(POOL3), "train_aug", "val", [], {})
 
     def net(name):
         return runs.sources(runs.Run(name, 1, settings))["net.prototxt"]
@@ -198,8 +198,10 @@ def test_rows_are_made_of_what_their_titles_say(here):
     assert having("scribbles") == having('"supervised": 0') == {"points"}
     assert having("shares.csv") == {"shares", "conv5_shares"} and having('"crop":') == {
         "crops", "crops_cells", "em_adapt_crops"}
-    assert having(f'"features": "{POOL4}"') == having('name: "conv5_3"') == {
+    assert having(f'"features": "{POOL4}"') == having('name: "conv5_3"') - having('name: "conv4_3"') == {
         name for name, e in experiments.EXPERIMENTS.items() if "conv5 learns" in e.title}
+    assert having(f'"features": "{POOL3}"') == having('name: "conv4_3"') == {"conv4_full"} == {
+        name for name, e in experiments.EXPERIMENTS.items() if "conv4 and conv5 learn" in e.title}
     assert having('"hold": 2') == having('"number"') == {"tags_held"}
     assert having('"hardness": 1000') == {
         "size_hard", "size_hard_started", "size_10_hard", "conv5_size_hard"}
@@ -221,19 +223,20 @@ def test_an_experiment_trains_its_start_first(here):
     assert (start / "head_iter_4.caffemodel").stat().st_mtime_ns < (start / "score.json").stat().st_mtime_ns
 
 
-def test_the_last_block_starts_as_vggs_with_a_trained_head(here, drawn):
-    """At a rate of 0 it keeps the trunk's conv5 and the head, and scores from pool4 what the head scores from the
-    features, but for float16."""
-    run("conv5_tags", "--seeds", 1, "--set", "base_lr=0", "--set", "max_iter=1", "--set", "snapshot=1")
+@pytest.mark.parametrize("name, start, blocks", [("conv5_tags", "tags", [5]), ("conv4_full", "full", [4, 5])])
+def test_the_last_blocks_start_as_vggs_with_a_trained_head(here, drawn, name, start, blocks):
+    """At a rate of 0 they keep the trunk's weights and the head's, and score from the cached pool what the head scores
+    from the features, but for float16."""
+    run(name, "--seeds", 1, "--set", "base_lr=0", "--set", "max_iter=1", "--set", "snapshot=1")
     trunk = weights.read_caffemodel(drawn / TRUNK)
-    head = weights.read_caffemodel("output/study/tags/1/head_iter_4.caffemodel")
+    head = weights.read_caffemodel(f"output/study/{start}/1/head_iter_4.caffemodel")
     for file in ("start.caffemodel", "head_iter_1.caffemodel"):
-        found = weights.read_caffemodel(Path("output/study/conv5_tags/1", file))
-        assert found.keys() == {"conv5_1", "conv5_2", "conv5_3", "fc8_cell", "fc8_image"}
-        for name, blobs in found.items():
-            for mine, its in zip(blobs, {**trunk, **head}[name]):
-                assert np.array_equal(mine, its), name
-    learnt, frozen = (np.array(result(f"output/study/{name}/1")["iou"][""]) for name in ("conv5_tags", "tags"))
+        found = weights.read_caffemodel(Path(f"output/study/{name}/1", file))
+        assert found.keys() == {"fc8_cell", "fc8_image", *(f"conv{b}_{k}" for b in blocks for k in (1, 2, 3))}
+        for layer, blobs in found.items():
+            for mine, its in zip(blobs, {**trunk, **head}[layer]):
+                assert np.array_equal(mine, its), layer
+    learnt, frozen = (np.array(result(f"output/study/{row}/1")["iou"][""]) for row in (name, start))
     np.testing.assert_allclose(learnt, frozen, atol=1)
     assert frozen.max() > 1
 
@@ -603,9 +606,13 @@ def test_the_tables_of_masks_and_of_classes():
 
 def test_the_tables_of_second_nets():
     """Of the seeds that both have: tags 30 and 31."""
-    more = [*RESULTS, *made("conv5_tags", 33, 35), *made("taught_tags", 29)]
-    assert cells(report.tables(more)["conv5"]) == {"CCNN, tags": ["2", "30.5 ± 0.7", "34.0 ± 1.4", "+3.5"]}
-    assert cells(report.tables(more)["taught"]) == {"CCNN, tags": ["1", "30.0", "29.0", "-1.0"]}
+    more = [*RESULTS, *made("conv5_tags", 33, 35), *made("taught_tags", 29),
+            *made("full", 50), *made("conv5_full", 52), *made("conv4_full", 55)]
+    assert cells(report.tables(more)["conv5"]) == {
+        "CCNN, tags, conv5 learns": ["2", "30.5 ± 0.7", "34.0 ± 1.4", "+3.5"],
+        "full supervision, conv5 learns": ["1", "50.0", "52.0", "+2.0"],
+        "full supervision, conv4 and conv5 learn": ["1", "50.0", "55.0", "+5.0"]}
+    assert cells(report.tables(more)["taught"]) == {"taught by CCNN, tags": ["1", "30.0", "29.0", "-1.0"]}
 
 
 # --- what is documented

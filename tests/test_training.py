@@ -35,6 +35,7 @@ from ccnn import caffelog, proto, snapshots, training, weights
 from ccnn.errors import UserError
 from ccnn.lists import read_split
 from ccnn.shares import write_shares
+from ccnn.trunk import VGG16
 from ccnn.vgg16 import trunk_weights
 
 pytest_plugins = "training_runs"        # its fixtures
@@ -60,7 +61,7 @@ def real(tmp_path_factory, python_bin):
         if "VOCDataLayer" in text:
             text = text.replace('"split": "train_aug"', '"split": "train_aug", "size": 49')
         (folder / "prototxt" / path.name).write_text(text)
-    for blob in ("features", "pool4"):
+    for blob in VGG16.blobs:
         cache = subprocess.run([python_bin, ROOT / "tools/cache_features.py", voc, "--split", "train", "--size", "49",
                                 "--jobs", "1", "--weights", weights, "--blob", blob, "--out", folder / "data" / blob],
                                capture_output=True, text=True)
@@ -363,10 +364,19 @@ def test_missing_data_are_told_before_caffe_starts(here):
     assert "data/none" in refused(DEMO, "--set", "net=net.prototxt")
 
 
-def test_some_of_vggs_layers_need_weights_to_begin_with(here, real, monkeypatch):
+@pytest.mark.parametrize("name", ["conv5_size", "conv4_full"])
+def test_some_of_vggs_layers_need_weights_to_begin_with(here, real, monkeypatch, name):
     monkeypatch.chdir(real[0])
-    told = refused("solvers/conv5_size.prototxt")
-    assert "conv5_size.prototxt: holds layers of VGG-16, which learn nothing from a random beginning; give" in told
+    told = refused(f"solvers/{name}.prototxt")
+    assert f"{name}.prototxt: holds layers of VGG-16, which learn nothing from a random beginning; give" in told
+
+
+def test_a_folder_of_another_blob_is_refused_before_caffe_starts(here, real, monkeypatch):
+    monkeypatch.chdir(real[0])
+    net = Path("prototxt/conv4_full.prototxt").read_text()
+    (here / "net.prototxt").write_text(net.replace("data/pool3", "data/pool4"))
+    told = refused("solvers/conv4_full.prototxt", "--set", f"net={here / 'net.prototxt'}", "--weights", real[1])
+    assert "data/pool4: holds the trunk's pool4, the net needs pool3; tools/cache_features.py --blob pool3" in told
 
 
 def test_bad_weights_are_refused_before_caffe_starts(here):

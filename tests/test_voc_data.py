@@ -1,4 +1,5 @@
 """The data layers, through real Caffe nets: what arrives in the blobs, and what wrong input says."""
+import itertools
 import json
 import shutil
 import xml.etree.ElementTree as ElementTree
@@ -72,23 +73,31 @@ def test_supervision_is_of_the_very_pixels_shown(tmp_path, net, crop, scale):
 
 @pytest.mark.parametrize("crop", [0, 32])
 @pytest.mark.parametrize("scale", [1, 2])
-def test_features_and_supervision_fit(tmp_path, net, crop, scale):
-    """The same for features, whose cells sit on edges between pixels: channel 0 is the cell's row, 1 its column."""
+@pytest.mark.parametrize("blob, fewer", [("features", 0), ("pool3", 1)])
+def test_features_and_supervision_fit(tmp_path, net, crop, scale, blob, fewer):
+    """The same for features, whose cells sit on edges between pixels: channel 0 is the cell's row, 1 its column.
+
+    The cells of pool3 sit in the middle between two of these edges. The supervision is of the edges all the same.
+    """
     root, mask, objects = coded_voc(tmp_path / "voc", scale=scale)
     rows, columns = np.arange(0, 81, 8), np.arange(0, 105, 8)       # the last is outside: 75 and 100 are the borders
+    if fewer:
+        rows, columns = rows[:-1] + 4, columns[:-1] + 4
     features = tmp_path / "features"
     features.mkdir()
-    (features / "index.json").write_text('{"size": 100}')
-    coded = np.zeros((VGG16.channels, rows.size, columns.size), np.float16)
+    (features / "index.json").write_text(json.dumps({"size": 100, "blob": blob}))
+    coded = np.zeros((VGG16.blobs[blob].channels, rows.size, columns.size), np.float16)
     coded[:2] = np.meshgrid(rows, columns, indexing="ij")
     np.save(features / "2007_000000.npy", coded)
-    data = net({"root": str(root), "split": "train", "features": str(features), "tops": ["features", *TOPS[1:]],
-                "crop": crop}, "FeatureDataLayer")
+    data = net({"root": str(root), "split": "train", "features": str(features), "blob": blob, "crop": crop,
+                "tops": ["features", *TOPS[1:]]}, "FeatureDataLayer")
     flips = set()
     for _ in range(25):
         got = blobs(data)
         rows, columns = got["features"][0][:, 0].astype(int), got["features"][1][0].astype(int)
-        assert got["features"].shape == ((VGG16.channels, 5, 5) if crop else coded.shape)
+        assert got["features"].shape == ((coded.shape[0], 5 - fewer, 5 - fewer) if crop else coded.shape)
+        if fewer:
+            rows, columns = map(edges_beside, (rows, columns))
         # the pixels between the first and the last cell, in the order shown; a cell's own is that after its edge
         flips.add(flipped := columns[0] > columns[-1])
         columns = columns - flipped
@@ -97,9 +106,16 @@ def test_features_and_supervision_fit(tmp_path, net, crop, scale):
         cells = [side.clip(min(span), max(span)) for side, span in zip((rows, columns), spans)]
         same(got, expected_supervision(*spans, *cells, mask, objects))
     assert flips == {False, True}
-    (features / "index.json").write_text('{"size": 64}')
-    with pytest.raises(ImageError, match="2007_000000.npy: has 11 x 14 cells; .* at size 64 and stride 8 has 7 x 9"):
-        FeatureSamples(still(root, features=str(features)))[0]
+    (features / "index.json").write_text(json.dumps({"size": 64, "blob": blob}))
+    message = f"has {11 - fewer} x {14 - fewer} cells; .* at size 64 and stride 8 has {7 - fewer} x {9 - fewer};"
+    with pytest.raises(ImageError, match=f"2007_000000.npy: {message}"):
+        FeatureSamples(still(root, features=str(features), blob=blob))[0]
+
+
+def edges_beside(middles):
+    """The edges before, between and after cells of 8 pixels, in their order."""
+    half = 4 if middles[0] < middles[-1] else -4
+    return np.append(middles - half, middles[-1] + half)
 
 
 def test_boxes_by_hand(voc, net):
@@ -129,15 +145,17 @@ def test_boxes_by_hand(voc, net):
     assert np.array_equal(got["filled_boxes"], [filled])
 
 
-def test_features_of_another_blob_have_its_channels(voc, tmp_path):
-    for blob, channels in (("pool4", 512), ("features", VGG16.channels)):
+def test_features_of_another_blob_have_its_channels_and_cells(voc, tmp_path):
+    shapes = {"features": (VGG16.channels, 7, 9), "pool4": (512, 7, 9), "pool3": (256, 6, 8)}
+    for blob, shape in shapes.items():
         (tmp_path / blob).mkdir()
         (tmp_path / f"{blob}/index.json").write_text(json.dumps({"size": 64, "blob": blob}))
         for k in range(4):
-            np.save(tmp_path / f"{blob}/2007_{k:06d}.npy", np.full((channels, 7, 9), k, np.float16))
-        sample, _ = FeatureSamples(still(voc, features=str(tmp_path / blob), blob=blob, tops=["features", "tags"]))[3]
-        assert sample["features"].shape == (channels, 7, 9) and (sample["features"] == 3).all()
-    for given, wanted in (("pool4", "features"), ("features", "pool4")):
+            np.save(tmp_path / f"{blob}/2007_{k:06d}.npy", np.full(shape, k, np.float16))
+        sample, _ = FeatureSamples(still(voc, features=str(tmp_path / blob), blob=blob, tops=["features", "labels"]))[3]
+        assert sample["features"].shape == shape and (sample["features"] == 3).all()
+        assert sample["labels"].shape == (1, 7, 9)
+    for given, wanted in itertools.permutations(shapes, 2):
         with pytest.raises(UserError, match=f"{given}: holds the trunk's {given}, the net needs {wanted}; tools/"):
             FeatureSamples(still(voc, features=str(tmp_path / given), blob=wanted))
     with pytest.raises(UserError, match="pool4: holds the trunk's pool4"):

