@@ -31,6 +31,7 @@ from ccnn.tables import markdown_table
 ONE, TWO = {"max_iter": 1984}, {"max_iter": 3968}                   # 4 images a step
 SINGLE = {"max_iter": 15872, "stepsize": 5290}                      # two epochs, 1 image a step
 TWENTY = {"max_iter": 794, "stepsize": 265}                         # two epochs, 20 images a step
+SIX = {"max_iter": 1647}                                            # six epochs of VOC's own images, 4 images a step
 
 
 class Grid(NamedTuple):
@@ -55,6 +56,10 @@ GRIDS = (
     Grid("em_adapt_image", ONE, ("5e-4", "1e-3", "2e-3", "4e-3", "8e-3")),
     Grid("em_adapt_image_random", ONE, ("5e-4", "2e-3", "5e-3", "1e-2")),
     Grid("em_adapt_crops", ONE, ("5e-4", "1e-3", "2e-3", "4e-3")),
+    Grid("mil_fcn_train", SIX, ("3e-5", "1e-4", "3e-4")),
+    Grid("em_adapt_train", SIX, ("2e-4", "5e-4", "1e-3", "2e-3")),
+    Grid("em_adapt_image_train", SIX, ("5e-4", "1e-3", "2e-3", "4e-3")),
+    Grid("tags_train", SIX, ("1e-3", "2e-3", "4e-3")),
     Grid("tags", ONE, ("1e-3", "2e-3", "4e-3")),
     Grid("tags_cells_started", ONE, ("5e-4", "1e-3", "2e-3", "4e-3")),
     Grid("tags_paper", SINGLE, ("1e-4", "3e-4", "1e-3")),
@@ -114,8 +119,8 @@ def as_in_study(row):
 def main(argv=None):
     args = parse_args(argv)
     if not args.report:
-        train, val = runs.hold_out(args.root)
-        runs.execute_all([run_of(row, changes, args, train, val) for row in args.rows for changes in trials(row)],
+        lists = runs.hold_out(args.root)
+        runs.execute_all([run_of(row, changes, args, lists) for row in args.rows for changes in trials(row)],
                          args.cluster, args.jobs)
     found = collect(args.folder)
     if args.out:
@@ -126,9 +131,9 @@ def main(argv=None):
             part.write_text("[\n" + ",\n".join(map(json.dumps, found)) + "\n]\n")       # one line per trial
 
 
-def run_of(row, changes, args, train, val):
+def run_of(row, changes, args, lists):
     settings = runs.Settings(trial_folder(args.folder, changes), args.folder, args.root, args.features, None, None,
-                             train, val, changes, {})
+                             *lists, changes, {})
     return runs.Run(row, 1, settings)
 
 

@@ -12,7 +12,7 @@ class Experiment(NamedTuple):
     note: str = ""                      # after the system's title
     loss: dict = {}                     # other settings of the loss layer
     supervised: Optional[str] = None    # the share of the images that keep their masks, as "5 %"
-    images: Optional[str] = None        # VOC's list of training images, if not the study's
+    own: bool = False                   # of the training images, only VOC's own 1,464
     points: bool = False                # a pixel of every class is known
     areas: int = 0                      # images whose area of background is known; the others' is guessed
     solver: Optional[str] = None        # solvers/head_<solver>.prototxt, if not the system's
@@ -69,7 +69,7 @@ STARTED = {"start": "classifier", "note": "classifier first"}
 
 RANDOM, CONV5 = "random start", "conv5 learns"
 
-OWN = {"images": "train", "changes": ("max_iter=2196",)}        # VOC's 1,464 images, six epochs
+OWN = {"own": True, "changes": ("max_iter=2196",)}        # VOC's 1,464 images, six epochs
 FULL_OWN = {**OWN, "changes": ("base_lr=4e-3", *OWN["changes"])}
 
 PAPERS = {"small_upper": SYSTEMS["size"].settings["small_upper"]}       # heads have another bound of their own

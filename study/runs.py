@@ -52,6 +52,7 @@ class Settings(NamedTuple):
     pool4: Path
     pool3: Path
     train: str                  # lists of images: names of VOC's, or paths
+    own: str                    # those of `train` that are VOC's own
     val: str
     changes: list               # of the solver, as "key=value"
     crf: dict                   # {name: preset} of the CRFs to be scored
@@ -80,7 +81,7 @@ class Run(NamedTuple):
     @property
     def split(self):
         """The list of the training images."""
-        return self.experiment.images or self.settings.train
+        return self.settings.own if self.experiment.own else self.settings.train
 
     @property
     def inputs(self):
@@ -117,10 +118,13 @@ def needs(name):
 
 
 def hold_out(root):
-    """Paths of two lists: three quarters of the training images, and every fourth one."""
-    names = read_split(root, "train_aug")
+    """Paths of three lists: three quarters of the training images, those of them that are VOC's own, and every fourth
+    image."""
+    names, own = read_split(root, "train_aug"), set(read_split(root, "train"))
     held = names[3::4]
-    lists = {HELD_OUT / "train.txt": [name for name in names if name not in set(held)], HELD_OUT / "val.txt": held}
+    train = [name for name in names if name not in set(held)]
+    lists = {HELD_OUT / "train.txt": train, HELD_OUT / "own.txt": [name for name in train if name in own],
+             HELD_OUT / "val.txt": held}
     for path, some in lists.items():
         with whole_file(path) as part:
             part.write_text("\n".join(some) + "\n")

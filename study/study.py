@@ -69,10 +69,7 @@ def parse_args(argv):
     unknown = [name for name in args.rows if name not in EXPERIMENTS]
     if unknown:
         raise UserError(f"{unknown[0]}: no such row; there are {', '.join(EXPERIMENTS)}")
-    fixed = [name for name in args.rows if EXPERIMENTS[name].images]
-    if args.held_out and fixed:
-        raise UserError(f"{fixed[0]}: trains on images that --held-out may score; leave the row or --held-out out")
-    args.rows = args.rows or [name for name in EXPERIMENTS if not (args.held_out and EXPERIMENTS[name].images)]
+    args.rows = args.rows or list(EXPERIMENTS)
     args.folder = args.folder or (runs.HELD_OUT if args.held_out else runs.HELD_OUT.parent)
     args.crf = {Path(name).stem: load_preset(name) for name in args.crf}
     return args
@@ -80,9 +77,9 @@ def parse_args(argv):
 
 def make_runs(args):
     """Train and score what is not done of the wanted rows and seeds."""
-    train, val = runs.hold_out(args.root) if args.held_out else ("train_aug", "val")
-    settings = runs.Settings(args.folder, args.folder, args.root, args.features, args.pool4, args.pool3, train,
-                             val, args.set, args.crf)
+    lists = runs.hold_out(args.root) if args.held_out else ("train_aug", "train", "val")
+    settings = runs.Settings(args.folder, args.folder, args.root, args.features, args.pool4, args.pool3, *lists,
+                             args.set, args.crf)
     wanted = [runs.Run(name, seed, settings) for seed in range(1, 1 + (args.seeds or 3)) for name in args.rows
               if seed <= (args.seeds or EXPERIMENTS[name].seeds)]
     starts = [name for name in args.rows if any(name in runs.needs(other) for other in args.rows)]

@@ -45,7 +45,7 @@ def drawn(tmp_path_factory, root):
     train = [name for name in names if name not in val + every_fourth]
     for k, name in enumerate(every_fourth):
         train.insert(4 * k + 3, name)
-    for split, some in (("train_aug", train), ("val", val)):
+    for split, some in (("train_aug", train), ("train", train[:20]), ("val", val)):
         (voc / f"ImageSets/Segmentation/{split}.txt").write_text("\n".join(some) + "\n")
     caffe.set_random_seed(1)
     caffe.Net(str(root / "prototxt/trunk.prototxt"), caffe.TEST).save(str(folder / TRUNK))
@@ -179,7 +179,7 @@ def test_a_run_belongs_to_its_net_its_solver_and_its_crf(here, monkeypatch):
 
 def test_rows_are_made_of_what_their_titles_say(here):
     settings = runs.Settings(Path("output/study"), Path("output/study"), Path(ROOT), Path(FEATURES), Path(POOL4),
-                             Path(POOL3), "train_aug", "val", [], {})
+                             Path(POOL3), "train_aug", "train", "val", [], {})
 
     def net(name):
         return runs.sources(runs.Run(name, 1, settings))["net.prototxt"]
@@ -435,14 +435,18 @@ def test_settings_are_chosen_without_a_look_at_val(here, drawn, monkeypatch):
     scored = []
     read = images.read_mask
     monkeypatch.setattr(runs, "read_mask", lambda path: scored.append(path.stem) or read(path))
-    run("tags", "--held-out", "--seeds", 1, "--set", "max_iter=2")
+    run("tags", "tags_train", "--held-out", "--seeds", 1, "--set", "max_iter=2")
 
-    lists = [Path(f"output/study/held_out/{part}.txt").read_text().split() for part in ("train", "val")]
-    assert [len(part) for part in lists] == [30, 10] and set(lists[0]) | set(lists[1]) == set(names)
-    assert scored == lists[1]
-    assert '"split": "output/study/held_out/train.txt"' in Path("output/study/held_out/tags/1/net.prototxt").read_text()
+    held = Path("output/study/held_out")
+    lists = {part: (held / f"{part}.txt").read_text().split() for part in ("train", "own", "val")}
+    assert {part: len(some) for part, some in lists.items()} == {"train": 30, "own": 15, "val": 10}
+    assert set(lists["train"]) | set(lists["val"]) == set(names)
+    assert set(lists["own"]) == set(lists["train"]) & set(split("train"))
+    assert scored == lists["val"] * 2
+    for row, part in (("tags", "train"), ("tags_train", "own")):
+        assert f'"split": "{held}/{part}.txt"' in (held / row / "1/net.prototxt").read_text()
     assert not list(Path("output/study").glob("*/*/score.json"))
-    assert len(runs.collect(Path("output/study/held_out"))) == 1
+    assert len(runs.collect(held)) == 2
 
 
 def test_the_score_is_that_of_infer_and_score(here, root, monkeypatch):
@@ -470,7 +474,6 @@ def test_mistakes_end_in_one_line(here):
             (["tag"], "tag: no such row; there are classifier, classifier_long, mil_fcn, "),
             (["tags", "--crf", "sharp"], "no CRF preset 'sharp'"),
             (["classifier", "mil_fcn", "--set", "max_iter=2"], "--set would change classifier, too, which others of"),
-            (["tags_train", "--held-out"], "tags_train: trains on images that --held-out may score; leave"),
             (["tags", "--features", "none"], "none/index.json: is missing or damaged; tools/cache_features.py makes"),
             (["tags", "--set", "max_itre=2"], "max_itre")):
         with pytest.raises(UserError) as error:
@@ -763,8 +766,8 @@ def test_every_trial_was_made(row, root):
 
 def test_trials_are_made_of_what_their_titles_say(here):
     """Of the study's rows they differ in what is tried."""
-    settings = runs.Settings(Path("output"), Path("output"), Path(ROOT), Path(FEATURES), Path(POOL4), "train_aug",
-                             "val", [], {})
+    settings = runs.Settings(Path("output"), Path("output"), Path(ROOT), Path(FEATURES), Path(POOL4), Path(POOL3),
+                             "train_aug", "train", "val", [], {})
     nets = {name: runs.sources(runs.Run(name, 1, settings))["net.prototxt"] for name in experiments.EVERY_EXPERIMENT}
     assert set(experiments.TRIALS) <= set(choices.rows()) and not experiments.TRIALS.keys() & experiments.EXPERIMENTS
     for name, trial in experiments.TRIALS.items():
