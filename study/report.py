@@ -7,15 +7,19 @@ from ccnn.files import whole_file
 from ccnn.labels import SHORT, VOC_CLASSES
 from ccnn.paper import BOUNDS, IMAGES, paper_rows
 from ccnn.tables import markdown_table
+from ccnn.trunk import VGG16
 
 CRFS = ("authors", "untuned", "heads")         # presets of ccnn.crf, as in the columns of the table of systems
+
+TUNED = "crf_100"                               # a file of tools/tune_crf.py in docs/
 
 
 def tables(results):
     """{title: Markdown} of what is there."""
     return {"systems": systems_table(results), "orderings": orderings_table(results), "bounds": bounds_table(results),
             "semi": masks_table(results), "conv5": conv5_table(results), "taught": taught_table(results),
-            "half": half_table(results), "classes": classes_table(results)}
+            "pixels": pixels_table(results), "tuned": tuned_table(results), "half": half_table(results),
+            "classes": classes_table(results)}
 
 
 def systems_table(results):
@@ -111,6 +115,23 @@ def taught_table(results):
     """What a net adds to the one whose masks it learns from."""
     names = [name for name, experiment in EXPERIMENTS.items() if experiment.taught and not experiment.learns]
     return before_and_after(results, {name: EXPERIMENTS[name].taught for name in names}, "the teacher", "the taught")
+
+
+def pixels_table(results):
+    """What larger images add."""
+    befores = {name: name.replace(f"_{experiment.size}", "") for name, experiment in EXPERIMENTS.items()
+               if experiment.size}
+    return before_and_after(results, befores, f"{VGG16.size} pixels", "larger")
+
+
+def tuned_table(results):
+    """The CRF that was tuned on 100 images beside the others, on the first run of the rows that were scored with it."""
+    lines, first = [], [result for result in results if result["seed"] == 1]
+    for name in COMPARED:
+        found = [mious(first, name, kind) for kind in ("", *CRFS, TUNED)]
+        if found[-1]:
+            lines.append([EXPERIMENTS[name].title, *map(said, found)])
+    return markdown_table(["system", "no CRF", "authors'", "their untuned", "`heads`", "tuned on 100"], lines)
 
 
 def before_and_after(results, befores, *titles):

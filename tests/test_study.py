@@ -618,6 +618,15 @@ def test_the_tables_of_second_nets():
     assert cells(report.tables(more)["taught"]) == {"taught by CCNN, tags": ["1", "30.0", "29.0", "-1.0"]}
 
 
+def test_the_tables_of_larger_images_and_of_a_tuned_crf():
+    more = [*RESULTS, *made("tags_train", 30, 31), *made("tags_train_321", 32),
+            *made("size_10", 40, 41, authors=[42], crf_100=[44])]
+    assert cells(report.tables(more)["pixels"]) == {
+        "CCNN, tags, 1,464 images, 321 pixels": ["1", "30.0", "32.0", "+2.0"]}
+    assert cells(report.tables(more)["tuned"]) == {
+        "CCNN, tags and sizes, small up to 0.1": ["40.0", "42.0", "-", "-", "44.0"]}
+
+
 # --- what is documented
 
 def test_the_pages_are_those_of_the_stored_runs(root):
