@@ -34,18 +34,13 @@ class Experiment(NamedTuple):
         if self.points:
             return f"{SYSTEMS['tags'].title} and points"
         if self.taught:
-            return ", ".join(filter(None, (f"taught by {self.origin.title}", self.note)))
+            return ", ".join(filter(None, (f"taught by {EXPERIMENTS[self.taught].title}", self.note)))
         return ", ".join(filter(None, (self.trained.title, self.note)))
 
     @property
     def trained(self):
         """The system."""
         return CLASSIFIER if self.system == "classifier" else SYSTEMS[self.system]
-
-    @property
-    def origin(self):
-        """The experiment that knows something of the images: itself, or the first of those who taught."""
-        return EXPERIMENTS[self.taught].origin if self.taught else self
 
     @property
     def cached(self):
@@ -116,11 +111,9 @@ EXPERIMENTS = {
                                        start="classifier_train", cells_only=False, **OWN),
     "tags_cells_train": Experiment("tags", "cells only, 1,464 images", cells_only=True, **OWN),
     "tags_train": Experiment("tags", "1,464 images", **OWN),
-    "size_10_train": Experiment("size", "small up to 0.1, 1,464 images", **OWN),
     "full_train": Experiment("full", "1,464 images", **FULL_OWN),
     # the same, in more detail
     "tags_train_321": Experiment("tags", "1,464 images, 321 pixels", size=321, **OWN),
-    "size_10_train_321": Experiment("size", "small up to 0.1, 1,464 images, 321 pixels", size=321, **OWN),
     "full_train_321": Experiment("full", "1,464 images, 321 pixels", size=321, **FULL_OWN),
     # section 4: p found at every visit of an image, or at every second; section 6: the stride
     "tags_longer": Experiment("tags", "two more epochs", start="tags"),
@@ -160,8 +153,6 @@ EXPERIMENTS = {
     "conv5_boxes": Experiment("boxes", CONV5, start="boxes", learns=5, seeds=1,
                               paper="CCNN boxes (CRF unsaid)"),
     "conv5_full": Experiment("full", CONV5, start="full", learns=5, seeds=1),
-    "conv5_full_long": Experiment("full", f"{CONV5} for an epoch", start="full", learns=5, seeds=1,
-                                  changes=("max_iter=2645", "snapshot=132")),
     "conv4_full": Experiment("full", "conv4 and conv5 learn", start="full", learns=4, seeds=1),
     # ours: a net learns from masks that do not change, because another has made them
     "taught_tags": Experiment("full", taught="tags", seeds=1),
@@ -169,13 +160,8 @@ EXPERIMENTS = {
     "taught_size": Experiment("full", taught="size_10", seeds=1),
     "taught_size_hard": Experiment("full", taught="size_10_hard", seeds=1),
     "taught_boxes": Experiment("full", taught="boxes", seeds=1),
-    "taught_tags_twice": Experiment("full", "twice", taught="taught_tags", seeds=1),
-    "conv5_taught_tags": Experiment("full", f"twice, {CONV5}", taught="taught_tags", start="taught_tags_twice",
-                                    learns=5, seeds=1),
     "conv5_taught_shares": Experiment("full", CONV5, taught="shares", start="taught_shares", learns=5, seeds=1),
     "conv5_taught_size": Experiment("full", CONV5, taught="size_10", start="taught_size", learns=5, seeds=1),
-    "conv5_taught_size_hard": Experiment("full", CONV5, taught="size_10_hard", start="taught_size_hard", learns=5,
-                                         seeds=1),
     # supplement, IV and III
     **{semi_name(masks): Experiment("semi", f"{masks} masks", supervised=masks, crf=False)
        for masks in MASKS},

@@ -247,19 +247,16 @@ def train(run):
 
 def make_masks(run, split):
     """The masks that a finished run makes of a list of training images; those that are there stay."""
-    origin = run
-    while origin.experiment.taught:
-        origin = origin.other(origin.experiment.taught)
-    knows = {"root": str(run.settings.root), "split": split, "features": str(run.inputs),
-             "blob": run.experiment.cached}
-    if origin.experiment.areas:
-        knows["shares"] = str(origin.folder / "shares.csv")
+    experiment = run.experiment
+    knows = {"root": str(run.settings.root), "split": split, "features": str(run.inputs), "blob": experiment.cached}
+    if experiment.areas:
+        knows["shares"] = str(run.folder / "shares.csv")
     load_caffe()
     deploy = run.folder / "deploy.prototxt"
-    deploy.write_text(deploy_net(run.experiment))
+    deploy.write_text(deploy_net(experiment))
     net = load_net(deploy, last_model(run.folder))
-    teach(origin.experiment.trained, origin.experiment.loss, knows,
-          lambda name: forward(net, run.inputs / f"{name}.npy"), PRESETS["heads"], run.folder / "taught")
+    teach(experiment.trained, experiment.loss, knows, lambda name: forward(net, run.inputs / f"{name}.npy"),
+          PRESETS["heads"], run.folder / "taught")
 
 
 def last_model(folder):

@@ -58,7 +58,7 @@ def drawn(tmp_path_factory, root):
 @pytest.fixture
 def here(drawn, tmp_path, monkeypatch):
     """A workplace, the current folder, with these images. What other rows start with is trained in a moment."""
-    for name in ("classifier", "classifier_long", "tags", "full", "taught_tags"):
+    for name in ("classifier", "classifier_long", "tags", "full"):
         experiment = experiments.EXPERIMENTS[name]
         monkeypatch.setitem(experiments.EXPERIMENTS, name, experiment._replace(changes=("max_iter=4", "snapshot=4")))
     monkeypatch.setattr(runs, "trunk_weights", lambda: drawn / TRUNK)
@@ -357,7 +357,7 @@ def test_bounds_are_learnt_from_masks():
     assert c.b.tolist() == [lower[3], lower[5], 0.3, -upper]
 
 
-@pytest.mark.parametrize("row", ["taught_tags", "taught_tags_twice", "taught_boxes"])
+@pytest.mark.parametrize("row", ["taught_tags", "taught_boxes"])
 def test_a_net_is_taught_by_the_masks_of_another(row, here, monkeypatch):
     """They have the size of the photographs, only labels that are known to be there, whoever made them, and more than
     one; the net learns from them, and what is there is not made again."""
