@@ -62,7 +62,9 @@ MASKS = ("1 %", "5 %", "10 %", "25 %", "50 %")
 
 STARTED = {"start": "classifier", "note": "classifier first"}
 
-RANDOM, CONV5 = "random start", "conv5 learns"
+RANDOM, CONV5, LARGER = "random start", "conv5 learns", "1,464 images, 321 pixels"
+
+HARD = "small up to 0.1, hardness 1000, classifier first"
 
 OWN = {"own": True, "changes": ("max_iter=2196",)}        # VOC's 1,464 images, six epochs
 FULL_OWN = {**OWN, "changes": ("base_lr=4e-3", *OWN["changes"])}
@@ -111,10 +113,15 @@ EXPERIMENTS = {
                                        start="classifier_train", cells_only=False, **OWN),
     "tags_cells_train": Experiment("tags", "cells only, 1,464 images", cells_only=True, **OWN),
     "tags_train": Experiment("tags", "1,464 images", **OWN),
+    "size_10_hard_train": Experiment("size", f"{HARD}, 1,464 images", start="classifier_train", loss={"hardness": 1000},
+                                     **OWN),
     "full_train": Experiment("full", "1,464 images", **FULL_OWN),
     # the same, in more detail
-    "tags_train_321": Experiment("tags", "1,464 images, 321 pixels", size=321, **OWN),
-    "full_train_321": Experiment("full", "1,464 images, 321 pixels", size=321, **FULL_OWN),
+    "classifier_train_321": Experiment("classifier", LARGER, size=321, **OWN),
+    "tags_train_321": Experiment("tags", LARGER, size=321, **OWN),
+    "size_10_hard_train_321": Experiment("size", f"{HARD}, {LARGER}", start="classifier_train_321",
+                                         loss={"hardness": 1000}, size=321, **OWN),
+    "full_train_321": Experiment("full", LARGER, size=321, **FULL_OWN),
     # section 4: p found at every visit of an image, or at every second; section 6: the stride
     "tags_longer": Experiment("tags", "two more epochs", start="tags"),
     "tags_held": Experiment("tags", "two more epochs with p held fixed", start="tags", loss={"hold": 2}),
@@ -137,8 +144,7 @@ EXPERIMENTS = {
     "size_hard_started": Experiment("size", "hardness 1000, classifier first", start="classifier",
                                     loss={**PAPERS, "hardness": 1000}, paper="CCNN size"),
     "size_10": Experiment("size", "small up to 0.1", paper="CCNN size"),
-    "size_10_hard": Experiment("size", "small up to 0.1, hardness 1000, classifier first", start="classifier",
-                               loss={"hardness": 1000}, paper="CCNN size"),
+    "size_10_hard": Experiment("size", HARD, start="classifier", loss={"hardness": 1000}, paper="CCNN size"),
     # section 7.4
     "filled_boxes": Experiment("filled_boxes", paper="Boxes, filled (unsaid)"),
     "boxes": Experiment("boxes", paper="CCNN boxes (CRF unsaid)"),
@@ -160,6 +166,8 @@ EXPERIMENTS = {
     "taught_size": Experiment("full", taught="size_10", seeds=1),
     "taught_size_hard": Experiment("full", taught="size_10_hard", seeds=1),
     "taught_boxes": Experiment("full", taught="boxes", seeds=1),
+    "taught_tags_train_321": Experiment("full", taught="tags_train_321", size=321, seeds=1, **OWN),
+    "taught_size_hard_train_321": Experiment("full", taught="size_10_hard_train_321", size=321, seeds=1, **OWN),
     "conv5_taught_shares": Experiment("full", CONV5, taught="shares", start="taught_shares", learns=5, seeds=1),
     "conv5_taught_size": Experiment("full", CONV5, taught="size_10", start="taught_size", learns=5, seeds=1),
     # supplement, IV and III
