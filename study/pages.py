@@ -21,6 +21,7 @@ import solves
 from experiments import EXPERIMENTS
 
 from ccnn import command
+from ccnn.crf import PRESETS, Preset
 from ccnn.errors import UserError
 from ccnn.files import whole_file
 from ccnn.paper import BOUNDS
@@ -30,7 +31,8 @@ from ccnn.tables import markdown_table
 # The files of docs/, in the order of Study, and the commands that write them.
 MADE_BY = {"study.json": "study/study.py --report --out docs", "choices.json": "study/choices.py --report --out docs",
            "solves.json": "study/solves.py --out docs", "further.json": "study/further.py --out docs",
-           "crf_sizes.json": "study/crf_sizes.py --out docs"}
+           "crf_sizes.json": "study/crf_sizes.py --out docs",
+           "crf_100.json": "tools/tune_crf.py --out docs/crf_100.json as docs/reproduction.md has it"}
 
 # The rows of README's table.
 RESULTS = ("mil_fcn", "mil_base", "em_adapt", "em_adapt_image", "tags_cells", "tags", "taught_tags", "size",
@@ -72,14 +74,15 @@ def filled(name, study):
 
 class Study:
     """What docs/ holds of the study."""
-    def __init__(self, results, trials, solved, more, sizes):
+    def __init__(self, results, trials, solved, more, sizes, search):
         self.results, self.trials, self.solved, self.more, self.sizes = results, trials, solved, more, sizes
+        self.search = search
         self.tables = {**report.tables(results), "rates": choices.rates_table(trials, choices.GRIDS),
                        "lengths": choices.lengths_table(trials),
                        "starts": choices.rates_table(trials, choices.STARTS),
                        "settings": choices.settings_table(trials), "solves": solves.table(solved),
                        "further": further.table(more), "crf_sizes": crf_sizes.table(sizes),
-                       "results": results_table(results)}
+                       "search": search_table(search), "results": results_table(results)}
 
     @classmethod
     def read(cls):
@@ -117,6 +120,15 @@ def results_table(results):
                                                 for kind in ("", "heads")),
                       " / ".join(f"{value:.1f}" for value in paper if value)])
     return markdown_table(["", "without CRF", "with CRF", "the paper, VOC val"], lines)
+
+
+def search_table(search):
+    """What no CRF, the named presets and the best of the search score on the images that it was tuned on."""
+    names = {None: "no CRF", **{preset: f"`{name}`" for name, preset in PRESETS.items()},
+             Preset(**search["preset"]): "the best found"}
+    tried = {preset and Preset(**preset): miou for preset, miou in search["tried"]}
+    return markdown_table(["CRF", f"mIoU on {search['images']} images"],
+                          [[name, f"{tried[preset]:.1f}"] for preset, name in names.items()])
 
 
 # What may stand between {{ and }}: a verb and its words.
@@ -176,6 +188,13 @@ def reduced(study, kind):
     return f"{found[crf_sizes.SIDES[-1]] - found[crf_sizes.SIDES[0]]:+.1f}"
 
 
+def found_crf(study):
+    """The kernel that the search on 100 images found: its weight, its distances in pixels and in levels of colour."""
+    preset = Preset(**study.search["preset"])
+    return (f"weight {preset.bilateral_weight:g}, {preset.bilateral_xy:g} pixels of {preset.long_side}, "
+            f"{preset.bilateral_rgb:g} levels")
+
+
 def bounds(study, *words):
     """How far mIoU falls behind the paper's bounds with these a_l, a_0, b_0."""
     return gap(study, f"bounds_{'_'.join(words)}", "size")
@@ -218,7 +237,7 @@ def table(study, name):
     return study.tables[name].rstrip("\n")
 
 
-FIGURES = {verb.__name__: verb for verb in (mean, gap, verdict, paper, paper_gap, gain, half, held, reduced,
+FIGURES = {verb.__name__: verb for verb in (mean, gap, verdict, paper, paper_gap, gain, half, held, reduced, found_crf,
                                             bounds, paper_bounds, deviation, paper_deviation, below_50, cues, not_run,
                                             table)}
 

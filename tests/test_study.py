@@ -641,6 +641,16 @@ def test_the_pages_have_every_table():
     assert set(re.findall(r"{{table (\w+)}}", texts)) == pages.Study.read().tables.keys()
 
 
+BEST = crf.Preset(3, 3, 40, 9, 4, 10, long_side=500)._asdict()
+SEARCH = {"preset": BEST, "images": 100, "tried": [[None, 40.04], [BEST, 44.06], *(
+    [preset._asdict(), 41.0] for preset in crf.PRESETS.values())]}
+
+
+def test_the_table_of_the_search():
+    assert cells(pages.search_table(SEARCH)) == {
+        "no CRF": ["40.0"], **{f"`{name}`": ["41.0"] for name in crf.PRESETS}, "the best found": ["44.1"]}
+
+
 def test_a_figure_of_the_pages(tmp_path, monkeypatch):
     monkeypatch.setattr(pages, "ROOT", tmp_path)
     trials = [{"row": "tags", "set": ["base_lr=1e-3", "max_iter=1984"], "miou": 34.44},
@@ -649,7 +659,7 @@ def test_a_figure_of_the_pages(tmp_path, monkeypatch):
              for kind in report.CRFS for side in crf_sizes.SIDES]
     solved = [{"row": "size", "method": "pga", "iterations": [49, 50, 1, 7], "ms": [0.1] * 4}]
     found = pages.Study(RESULTS, trials, solved, {
-        "miou": {"tags": 37.8}, "contradictory": {"tags": 0}, "images": 265, "right cues": {"classes": 0.613}}, sizes)
+        "miou": {"tags": 37.8}, "contradictory": {"tags": 0}, "images": 265, "right cues": {"classes": 0.613}}, sizes, SEARCH)
     (tmp_path / "study/texts").mkdir(parents=True)
     page = tmp_path / "study/texts/page.md"
     for words, figure in (
@@ -659,6 +669,7 @@ def test_a_figure_of_the_pages(tmp_path, monkeypatch):
             ("paper mil_base ilp", "32.6"), ("paper_gap crops tags", "+1.1"), ("paper_deviation", "0.74"),
             ("paper_bounds 0.1 0.2 0.5", "-3.9"), ("gain tags heads", "+6.0"), ("half tags", "21.0 ± 1.0"),
             ("held tags 1e-3", "34.4"), ("held tags", "36.1"), ("reduced heads", "+0.3"),
+            ("found_crf", "weight 4, 40 pixels of 500, 9 levels"),
             ("bounds 0.1 0.2 0.8", "+4.0"), ("deviation", "2.13"), ("below_50 size", "75"), ("cues classes", "61")):
         page.write_text(f"It is {{{{{words}}}}}.")
         assert pages.filled("page.md", found) == f"It is {figure}.", words
