@@ -659,7 +659,8 @@ def test_a_figure_of_the_pages(tmp_path, monkeypatch):
              for kind in report.CRFS for side in crf_sizes.SIDES]
     solved = [{"row": "size", "method": "pga", "iterations": [49, 50, 1, 7], "ms": [0.1] * 4}]
     found = pages.Study(RESULTS, trials, solved, {
-        "miou": {"tags": 37.8}, "contradictory": {"tags": 0}, "images": 265, "right cues": {"classes": 0.613}}, sizes, SEARCH)
+        "miou": {"tags": 37.8}, "contradictory": {"tags": 0}, "images": 265, "right cues": {"classes": 0.613}}, sizes,
+        SEARCH)
     (tmp_path / "study/texts").mkdir(parents=True)
     page = tmp_path / "study/texts/page.md"
     for words, figure in (
