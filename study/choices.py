@@ -59,7 +59,7 @@ GRIDS = (
     Grid("mil_fcn_train", SIX, ("3e-5", "1e-4", "3e-4")),
     Grid("em_adapt_train", SIX, ("2e-4", "5e-4", "1e-3", "2e-3")),
     Grid("em_adapt_image_train", SIX, ("5e-4", "1e-3", "2e-3", "4e-3")),
-    Grid("tags_train", SIX, ("1e-3", "2e-3", "4e-3")),
+    Grid("tags_train", SIX, ("1e-3", "2e-3", "4e-3", "8e-3")),
     Grid("tags", ONE, ("1e-3", "2e-3", "4e-3")),
     Grid("tags_cells_started", ONE, ("5e-4", "1e-3", "2e-3", "4e-3")),
     Grid("tags_paper", SINGLE, ("1e-4", "3e-4", "1e-3")),
