@@ -165,9 +165,7 @@ EXPERIMENTS = {
     "taught_shares": Experiment("full", taught="shares", seeds=1),
     "taught_size": Experiment("full", taught="size_10", seeds=1),
     "taught_size_hard": Experiment("full", taught="size_10_hard", seeds=1),
-    "taught_boxes": Experiment("full", taught="boxes", seeds=1),
     "taught_tags_train_321": Experiment("full", taught="tags_train_321", size=321, seeds=1, **OWN),
-    "taught_size_hard_train_321": Experiment("full", taught="size_10_hard_train_321", size=321, seeds=1, **OWN),
     "conv5_taught_shares": Experiment("full", CONV5, taught="shares", start="taught_shares", learns=5, seeds=1),
     "conv5_taught_size": Experiment("full", CONV5, taught="size_10", start="taught_size", learns=5, seeds=1),
     # supplement, IV and III

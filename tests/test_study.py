@@ -357,14 +357,11 @@ def test_bounds_are_learnt_from_masks():
     assert c.b.tolist() == [lower[3], lower[5], 0.3, -upper]
 
 
-@pytest.mark.parametrize("row", ["taught_tags", "taught_boxes"])
-def test_a_net_is_taught_by_the_masks_of_another(row, here, monkeypatch):
-    """They have the size of the photographs, only labels that are known to be there, whoever made them, and more than
-    one; the net learns from them, and what is there is not made again."""
-    boxes = experiments.EXPERIMENTS["boxes"]                # as it starts: a few steps find background alone
-    monkeypatch.setitem(experiments.EXPERIMENTS, "boxes", boxes._replace(changes=("max_iter=1", "base_lr=0")))
-    run(row, "--seeds", 1, "--set", "max_iter=2", "--set", "snapshot=2")
-    folder = Path("output/study", experiments.EXPERIMENTS[row].taught, "1/taught")
+def test_a_net_is_taught_by_the_masks_of_another(here):
+    """They have the size of the photographs, only labels that are tagged, and both of them; the net learns from them,
+    and what is there is not made again."""
+    run("taught_tags", "--seeds", 1, "--set", "max_iter=2", "--set", "snapshot=2")
+    folder = Path("output/study/tags/1/taught")
     assert sorted(path.stem for path in folder.iterdir()) == sorted(split("train_aug"))
     seen = set()
     for name in split("train_aug"):
@@ -372,9 +369,9 @@ def test_a_net_is_taught_by_the_masks_of_another(row, here, monkeypatch):
         assert mask.shape == truth.shape and set(np.unique(mask)) <= {0, *np.unique(truth)} - {255}
         seen |= set(np.unique(mask))
     assert len(seen) > 5
-    assert f'"masks": "{folder.resolve()}"' in Path(f"output/study/{row}/1/net.prototxt").read_text()
+    assert f'"masks": "{folder.resolve()}"' in Path("output/study/taught_tags/1/net.prototxt").read_text()
     made = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
-    run(row, "--seeds", 2, "--set", "max_iter=2", "--set", "snapshot=2")
+    run("taught_tags", "--seeds", 2, "--set", "max_iter=2", "--set", "snapshot=2")
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == made
 
 
