@@ -386,7 +386,7 @@ def collect(folder):
     found = [finished(path.parent) for path in folder.glob("*/*/score.json")]
     if not found:
         raise UserError(f"{folder}: has no finished run; run study/study.py first")
-    return sorted(found, key=lambda result: (list(EXPERIMENTS).index(result["row"]), result["seed"]))
+    return in_order(found)
 
 
 def finished(folder):
@@ -401,6 +401,35 @@ def finished(folder):
         raise UserError(f"{folder}: was made with other settings than study/experiments.py has now; remove it, and "
                         "run the command again")
     return {**result, "made_of": now}
+
+
+def with_stored(results, path):
+    """The results, and what a file of such results has besides: runs of rows that are still the same, and scores of
+    other kinds."""
+    kept = {}
+    for result in [*(read_stored(path) if path.exists() else ()), *results]:
+        key = result["row"], result["seed"]
+        before = kept.get(key, {})
+        kept[key] = {**result, **{field: {**before.get(field, {}), **result.get(field, {})} for field in OF_KINDS}}
+    return in_order(kept.values())
+
+
+OF_KINDS = ("iou", "draws", "half", "crf")      # of a result: {kind of score: ...}
+
+
+def read_stored(path):
+    """The results of a file whose rows are as they were."""
+    try:
+        stored = json.loads(path.read_text())
+        return [result for result in stored if result["row"] in EXPERIMENTS and result["made_of"] == with_changes(
+            made_of(EXPERIMENTS[result["row"]]), result["set"])]
+    except (ValueError, KeyError, TypeError) as e:
+        raise UserError(f"{path}: is damaged ({type(e).__name__} {e}); restore it, or remove it") from None
+
+
+def in_order(results):
+    """The results in the order of EXPERIMENTS."""
+    return sorted(results, key=lambda result: (list(EXPERIMENTS).index(result["row"]), result["seed"]))
 
 
 def with_changes(made, others):

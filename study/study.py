@@ -9,7 +9,8 @@
     study/study.py tags size --seeds 5                          # some rows, more seeds
     study/study.py size --held-out --set base_lr=1e-3 --folder output/slow      # try settings without touching val
     study/study.py --report                                     # tables of what is done
-    study/study.py --report --out docs                          # the same, and study.json and study.png there
+    study/study.py --report --out docs                          # the same, and study.json and study.png there; runs and
+                                                                # scores that study.json has besides stay in it
 
 A run is a row and a seed: the head_* net of ccnn/nets.py with that seed, trained by tools/train.py as solvers/head_*
 say, scored on the cached features of val. The seed sets the order of the images, their mirroring and the first weights;
@@ -37,6 +38,8 @@ def main(argv=None):
     if not args.report:
         make_runs(args)
     results = runs.collect(args.folder)
+    if args.out:
+        results = runs.with_stored(results, args.out / "study.json")
     print("\n".join(report.tables(results).values()))
     for folder in [args.folder] + ([args.out] if args.out else []):
         with whole_file(folder / "study.json") as part:

@@ -615,6 +615,25 @@ def test_the_tables_of_second_nets():
     assert cells(report.tables(more)["taught"]) == {"taught by CCNN, tags": ["1", "30.0", "29.0", "-1.0"]}
 
 
+def test_a_report_keeps_what_is_stored(tmp_path):
+    """Runs that are not here, and scores of other kinds; not those of a row that has changed since."""
+    def of(row, *mious, **kinds):
+        now = runs.with_changes(runs.made_of(experiments.EXPERIMENTS[row]), ["max_iter=2"])
+        return [{**found, "set": ["max_iter=2"], "made_of": now} for found in made(row, *mious, **kinds)]
+    path = tmp_path / "study.json"
+    assert [found["row"] for found in runs.with_stored(of("size", 40), path)] == ["size"]
+    changed = {**of("boxes", 50)[0], "made_of": {"changes": {"base_lr": "1"}}}
+    path.write_text(json.dumps([*of("tags", 30, 31, authors=[33]), *of("crops", 37), changed,
+                                {"row": "gone", "seed": 1}]))
+    found = runs.with_stored([*of("size", 40), *of("tags", 29, heads=[36])], path)
+    assert [(one["row"], one["seed"]) for one in found] == [("tags", 1), ("tags", 2), ("crops", 1), ("size", 1)]
+    assert {kind: runs.miou(iou) for kind, iou in found[0]["iou"].items()} == {"": 29, "authors": 33, "heads": 36}
+    assert found[0]["half"] == {"": 19, "authors": 23, "heads": 26} and runs.miou(found[1]["iou"][""]) == 31
+    path.write_text("[{")
+    with pytest.raises(UserError, match="study.json: is damaged .*; restore it, or remove it"):
+        runs.with_stored(found, path)
+
+
 def test_the_tables_of_larger_images_and_of_a_tuned_crf():
     more = [*RESULTS, *made("tags_train", 30, 31), *made("tags_train_321", 32),
             *made("size_10", 40, 41, authors=[42], crf_100=[44])]
