@@ -68,6 +68,7 @@ HARD = "small up to 0.1, hardness 1000, classifier first"
 
 OWN = {"own": True, "changes": ("max_iter=2196",)}        # VOC's 1,464 images, six epochs
 
+
 def own_at(rate):
     """The same at another rate."""
     return {**OWN, "changes": (f"base_lr={rate}", *OWN["changes"])}
