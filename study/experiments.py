@@ -192,7 +192,8 @@ TRIALS = {
     **{f"tags_hardness_{hardness}": Experiment("tags", f"hardness {hardness}, classifier first", start="classifier",
                                                loss={"hardness": hardness}) for hardness in (10, 1000)},
     "tags_train_4e-3": EXPERIMENTS["tags_train"]._replace(note="1,464 images, twice the rate", **own_at("4e-3")),
-    "boxes_hardness_10": Experiment("boxes", "hardness 10, classifier first", start="classifier", loss={"hardness": 10}),
+    "boxes_hardness_10": Experiment("boxes", "hardness 10, classifier first", start="classifier",
+                                    loss={"hardness": 10}),
     **{f"shares_margin_{margin}": Experiment("shares", f"margin {margin}", areas=100, loss={"margin": margin})
        for margin in (0.2, 0.1)},
     "shares_1000": Experiment("shares", "margin 0.1, of 1,000 images", areas=1000, loss={"margin": 0.1}),
