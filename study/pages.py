@@ -36,8 +36,8 @@ MADE_BY = {"study.json": "study/study.py --report --out docs", "choices.json": "
 
 # The rows of README's table.
 RESULTS = ("mil_fcn", "mil_base", "em_adapt", "em_adapt_image", "tags_cells", "tags", "taught_tags",
-           "taught_tags_train_321", "size", "size_hard_started", "size_10", "size_10_hard", "taught_size_hard", "shares",
-           "taught_shares", "filled_boxes", "boxes", "full", "conv5_full")
+           "taught_tags_train_321", "size", "size_hard_started", "size_10", "size_10_hard", "taught_size_hard",
+           "shares", "taught_shares", "filled_boxes", "boxes", "full", "conv5_full")
 
 
 def main(argv=None):
