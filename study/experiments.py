@@ -113,8 +113,7 @@ EXPERIMENTS = {
     # without SBD's images, as the first version of the study
     "classifier_train": Experiment("classifier", "1,464 images", **OWN),
     "mil_fcn_train": Experiment("mil_fcn", "classifier first, 1,464 images", start="classifier_train", **OWN),
-    "em_adapt_train": Experiment("em_adapt", "classifier first, 1,464 images", start="classifier_train",
-                                 **own_at("1e-3")),
+    "em_adapt_train": Experiment("em_adapt", "classifier first, 1,464 images", start="classifier_train", **OWN),
     "em_adapt_image_train": Experiment("em_adapt", "classifier first, with the image's mean, 1,464 images",
                                        start="classifier_train", cells_only=False, **OWN),
     "tags_cells_train": Experiment("tags", "cells only, 1,464 images", cells_only=True, **OWN),
