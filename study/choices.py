@@ -72,7 +72,7 @@ GRIDS = (
 # Rows that start with another classifier than in the study, at the rates of the same system above.
 STARTS = (
     Grid("mil_fcn_long", ONE, ("3e-5", "1e-4", "3e-4")),
-    Grid("em_adapt_long", ONE, ("2e-5", "5e-5", "1e-4", "5e-4", "1e-3", "2e-3")),
+    Grid("em_adapt_long", ONE, ("1e-5", "2e-5", "5e-5", "1e-4", "5e-4", "1e-3", "2e-3")),
     Grid("mil_base_short", ONE, ("3e-6", "5e-6", "1e-5", "2e-5")),
 )
 
