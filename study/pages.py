@@ -175,7 +175,7 @@ def half(study, row):
 def held(study, row, rate=None):
     """mIoU of a trial on images held out: at this rate of its grid, or at the study's rate and length."""
     if rate:
-        grid, = (grid for grid in choices.GRIDS if grid.row == row)
+        grid, = (grid for grid in (*choices.GRIDS, *choices.STARTS) if grid.row == row)
         changes = grid.trials[grid.rates.index(rate)]
     else:
         changes = choices.as_in_study(row)
