@@ -204,10 +204,12 @@ def test_rows_are_made_of_what_their_titles_say(here):
         name for name, e in experiments.EXPERIMENTS.items() if "conv4 and conv5 learn" in e.title}
     assert having('"hold": 2') == having('"number"') == {"tags_held"}
     assert having('"hardness": 1000') == {
-        "size_hard", "size_hard_started", "size_10_hard", "conv5_size_hard"}
+        name for name, e in experiments.EXPERIMENTS.items() if "hardness 1000" in e.title and not e.taught}
+    assert having(f'"features": "{FEATURES}_321"') == {
+        name for name, e in experiments.EXPERIMENTS.items() if "321 pixels" in e.title}
     assert having("stride: 4") == {"tags_32s"} and having("std: 1 ") == {"tags_std_1"}
     assert having("std: 0.1 ") == {"tags_std_0.1"} and having("SigmoidCrossEntropyLoss") == {
-        "classifier", "classifier_long", "classifier_train"}
+        "classifier", "classifier_long", "classifier_train", "classifier_train_321"}
     assert having('"split": "train"') == {name for name, e in experiments.EXPERIMENTS.items() if "1,464" in e.title}
 
 
@@ -816,6 +818,7 @@ def test_trials_are_made_of_what_their_titles_say(here):
             assert f'"{key}"' in nets[name], name
     starts = {name: trial.start for name, trial in experiments.TRIALS.items() if trial.start}
     assert starts == {"mil_fcn_long": "classifier_long", "em_adapt_long": "classifier_long",
-                      **dict.fromkeys(("mil_base_short", "tags_hardness_10", "tags_hardness_1000"), "classifier")}
+                      **dict.fromkeys(("mil_base_short", "tags_hardness_10", "tags_hardness_1000",
+                                       "boxes_hardness_10"), "classifier")}
     assert choices.as_in_study("tags_hardness_10") == ["base_lr=2e-3", "max_iter=3968"]
     assert choices.as_in_study("mil_fcn_long") == ["base_lr=1e-4", "max_iter=1984"]
