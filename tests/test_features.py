@@ -31,6 +31,7 @@ def net(tmp_path):
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory, root):
     path = tmp_path_factory.mktemp("weights") / "random.caffemodel"
+    caffe.set_random_seed(1)
     trunk = caffe.Net(str(root / "prototxt/trunk.prototxt"), caffe.TEST)
     trunk.save(str(path))
     return path
