@@ -83,7 +83,7 @@ LAST_BLOCKS = {         # {first block of VGG that learns: what learns with it, 
 
 HEAD_CHANGES = {        # of systems that start from the classifier
     "em_adapt": f"base_lr: 5e-4           # {RATE}",
-    "em_adapt_crops": f"base_lr: 5e-4           # {RATE}",
+    "em_adapt_crops": f"base_lr: 2e-3           # {RATE}",
     "mil_fcn": "base_lr: 1e-4           # chosen on images held out",
     "mil_base": """
 base_lr: 5e-6           # chosen on images held out; twice as much is too much
