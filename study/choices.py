@@ -11,6 +11,7 @@ of the training is tried as well; and other settings, TRIALS of study/experiment
 row starts with is trained for as many steps as in the study. Stop at any time: the same command continues. What
 choices.json has of trials that are not in the folder stays there.
 """
+import itertools
 import json
 import math
 import os
@@ -20,7 +21,7 @@ from typing import NamedTuple
 
 import _activate  # noqa: F401
 import runs
-from experiments import EVERY_EXPERIMENT, EXPERIMENTS
+from experiments import DECAYS, EVERY_EXPERIMENT, EXPERIMENTS, SHARES, SLOW
 
 from ccnn import command
 from ccnn.errors import UserError
@@ -76,10 +77,21 @@ STARTS = (
     Grid("mil_base_short", ONE, ("3e-6", "5e-6", "1e-5", "2e-5")),
 )
 
+def decays(row):
+    """A row, and those that try other weight decays of the classifier, in ascending order."""
+    found = [f"{row}_decay_{DECAYS[0]}", row, *(f"{row}_decay_{decay}" for decay in DECAYS[1:])]
+    return [name for name in found if name in EVERY_EXPERIMENT]
+
+
 # {question: the experiments that answer it}, each at the rate of the study and for as many epochs.
 SETTINGS = {
-    "weight decay of the classifier": ("classifier_decay_3e-4", "classifier", "classifier_decay_3e-3",
-                                       "classifier_long"),
+    "weight decay of the classifier": (*decays("classifier"), "classifier_long", *decays("mil_fcn"),
+                                       *decays("em_adapt"), *decays("classifier_train"), *decays("mil_fcn_train"),
+                                       *decays("em_adapt_train")),
+    "EM-Adapt's shares": ("em_adapt_train", "em_adapt_train_0.2_0.3",
+                          *(f"em_adapt_train_{fg}_{bg}" for fg, bg in SHARES)),
+    "start of EM-Adapt": ("em_adapt", *(f"em_adapt_long_{rate}" for rate in SLOW)),
+    "MIL-Base's r": ("mil_base_r_2", "mil_base", "mil_base_r_10"),
     "hardness": ("tags", "tags_started", "tags_hardness_10", "tags_hardness_1000", "size_10", "size_10_hard", "boxes",
                  "boxes_hardness_10"),
     "guessed areas": ("shares_margin_0.2", "shares_margin_0.1", "shares", "shares_1000"),
@@ -87,8 +99,9 @@ SETTINGS = {
     "bounds for all images": ("tags", "tags_0.3_0.8", "tags_0.4_0.75"),
 }
 
-LENGTHS = ("mil_fcn", "em_adapt", "tags")            # rows of which one, two and four epochs are tried
-EPOCHS = tuple(times * ONE["max_iter"] for times in (1, 2, 4))
+# {row: the lengths that are tried at its rate, in steps}: one, two and four epochs, or three, six and twelve
+LENGTHS = {**dict.fromkeys(("mil_fcn", "em_adapt", "tags"), (1984, 3968, 7936)),
+           **dict.fromkeys(("mil_fcn_train", "em_adapt_train", "tags_train"), (824, 1647, 3294))}
 
 
 def rows():
@@ -107,7 +120,7 @@ def trials(row):
 
 def longer(row):
     """The changes of the solver that try the length of the training, at the rate of the study."""
-    return [[f"base_lr={chosen(row, 'base_lr')}", f"max_iter={steps}"] for steps in EPOCHS if row in LENGTHS]
+    return [[f"base_lr={chosen(row, 'base_lr')}", f"max_iter={steps}"] for steps in LENGTHS.get(row, ())]
 
 
 def as_in_study(row):
@@ -142,14 +155,15 @@ def trial_folder(folder, changes):
 
 
 def collect(folder):
-    """What the trials scored that are done: [{"row", "set", "made_of", "miou"}]. UserError if there is none."""
+    """What the trials scored that are done: [{"row", "set", "made_of", "miou"}], and "ilp" of those that have an
+    image-level prior, too. UserError if there is none."""
     found = []
     for row in rows():
         for changes in trials(row):
             result = runs.finished(trial_folder(folder, changes) / row / "1")
             if result:
                 found.append({"row": row, "set": changes, "made_of": result["made_of"],
-                              "miou": round(runs.miou(result["iou"][""]), 2)})
+                              **{KINDS[kind]: round(runs.miou(iou), 2) for kind, iou in result["iou"].items()}})
     if not found:
         raise UserError(f"{folder}: has no finished trial; run study/choices.py first")
     return found
@@ -163,41 +177,49 @@ def with_stored(found, path):
     return [done[key] for key in wanted if key in done]
 
 
-def scores(found, row):
+KINDS = {"": "miou", "ilp": "ilp"}          # of scores: their names in choices.json
+
+PRIOR = {"miou": "", "ilp": ", image-level prior"}     # what titles say of them
+
+
+def scores(found, row, kind="miou"):
     """{changes of the solver: mIoU} of the trials of a row that are done."""
-    return {tuple(trial["set"]): trial["miou"] for trial in found if trial["row"] == row}
+    return {tuple(trial["set"]): trial[kind] for trial in found if trial["row"] == row and kind in trial}
 
 
 def rates_table(found, grids):
     """A line for every row: its rates, and what they score. That of the study is bold."""
     lines = []
-    for grid in grids:
-        done = scores(found, grid.row)
+    for grid, kind in itertools.product(grids, PRIOR):
+        done = scores(found, grid.row, kind)
         cells = [bold(f"{rate}: {done[tuple(changes)]:.1f}", rate == chosen(grid.row, "base_lr"))
                  for rate, changes in zip(grid.rates, grid.trials) if tuple(changes) in done]
         if cells:
-            lines.append([EVERY_EXPERIMENT[grid.row].title, str(grid.length["max_iter"]), ", ".join(cells)])
+            lines.append([EVERY_EXPERIMENT[grid.row].title + PRIOR[kind], str(grid.length["max_iter"]),
+                          ", ".join(cells)])
     return markdown_table(["row", "steps", "base_lr: mIoU on images held out"], lines)
 
 
 def lengths_table(found):
-    """A line for every row whose length was tried: what one, two and four epochs score."""
+    """A line for every row whose length was tried. That of the study is bold."""
     lines = []
-    for row in LENGTHS:
-        done = [scores(found, row).get(tuple(changes)) for changes in longer(row)]
-        if any(done):
-            lines.append([EXPERIMENTS[row].title, chosen(row, "base_lr"), *done])
-    return markdown_table(["row", "base_lr", *(f"{steps} steps" for steps in EPOCHS)], lines)
+    for row, lengths in LENGTHS.items():
+        done = scores(found, row)
+        cells = [bold(f"{steps}: {done[tuple(changes)]:.1f}", changes == as_in_study(row))
+                 for steps, changes in zip(lengths, longer(row)) if tuple(changes) in done]
+        if cells:
+            lines.append([EXPERIMENTS[row].title, chosen(row, "base_lr"), ", ".join(cells)])
+    return markdown_table(["row", "base_lr", "steps: mIoU on images held out"], lines)
 
 
 def settings_table(found):
     """A line for every experiment that answers a question. The rows of the study are bold."""
     lines = []
     for question, some in SETTINGS.items():
-        for row in some:
-            miou = scores(found, row).get(tuple(as_in_study(row)))
+        for row, kind in itertools.product(some, PRIOR):
+            miou = scores(found, row, kind).get(tuple(as_in_study(row)))
             if miou is not None:
-                lines.append([question, bold(EVERY_EXPERIMENT[row].title, row in EXPERIMENTS), miou])
+                lines.append([question, bold(EVERY_EXPERIMENT[row].title + PRIOR[kind], row in EXPERIMENTS), miou])
     return markdown_table(["question", "setting", "mIoU on images held out"], lines)
 
 

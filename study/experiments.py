@@ -12,6 +12,7 @@ class Experiment(NamedTuple):
     note: str = ""                      # after the system's title
     loss: dict = {}                     # other settings of the loss layer
     supervised: Optional[str] = None    # the share of the images that keep their masks, as "5 %"
+    alone: bool = False                 # it trains on these images and no others
     own: bool = False                   # of the training images, only VOC's own 1,464
     points: bool = False                # a pixel of every class is known
     areas: int = 0                      # images whose area of background is known; the others' is guessed
@@ -68,6 +69,8 @@ HARD = "small up to 0.1, hardness 1000, classifier first"
 
 OWN = {"own": True, "changes": ("max_iter=2196",)}        # VOC's 1,464 images, six epochs
 
+OWN_321 = {**OWN, "size": 321}
+
 
 def own_at(rate):
     """The same at another rate."""
@@ -82,9 +85,9 @@ def bounds_name(*bounds):
     return "size" if bounds == BOUNDS[0][:3] else "bounds_{:g}_{:g}_{:g}".format(*bounds)
 
 
-def semi_name(masks):
-    """Name of the experiment in which so many images keep their masks."""
-    return f"semi_{masks}".replace(" %", "_percent")
+def masks_name(masks, others="semi"):
+    """Name of the experiment in which so many images keep their masks: with the tags of the others, or "alone"."""
+    return f"{others}_{masks}".replace(" %", "_percent")
 
 
 EXPERIMENTS = {
@@ -116,16 +119,35 @@ EXPERIMENTS = {
     "em_adapt_train": Experiment("em_adapt", "classifier first, 1,464 images", start="classifier_train", **OWN),
     "em_adapt_image_train": Experiment("em_adapt", "classifier first, with the image's mean, 1,464 images",
                                        start="classifier_train", cells_only=False, **OWN),
+    # EM-Adapt with less background, which scores a little more on images held out; and each with the other's bounds
+    "em_adapt_train_0.2_0.3": Experiment("em_adapt", "background 0.3, classifier first, 1,464 images",
+                                         start="classifier_train", loss={"rho_bg": 0.3}, **OWN),
+    "em_adapt_bounds_train": Experiment("em_adapt", "CCNN's lower bounds, classifier first, 1,464 images",
+                                        start="classifier_train", loss={"rho_fg": 0.05, "rho_bg": 0.3}, **OWN),
+    "tags_bounds_train": Experiment("tags", "EM-Adapt's bounds, cells only, classifier first, 1,464 images",
+                                    cells_only=True, start="classifier_train",
+                                    loss={"fg_lower": 0.2, "bg_lower": 0.4, "bg_upper": 1}, **OWN),
     "tags_cells_train": Experiment("tags", "cells only, 1,464 images", cells_only=True, **OWN),
+    # section 5: what each kind of constraint adds
+    "tags_suppression_train": Experiment("tags", "suppression alone, 1,464 images",
+                                         loss={"fg_lower": 0, "bg_lower": 0, "bg_upper": 1}, **OWN),
+    "tags_foreground_train": Experiment("tags", "no bounds on the background, 1,464 images",
+                                        loss={"bg_lower": 0, "bg_upper": 1}, **OWN),
     "tags_train": Experiment("tags", "1,464 images", **OWN),
     "size_10_hard_train": Experiment("size", f"{HARD}, 1,464 images", start="classifier_train", loss={"hardness": 1000},
                                      **OWN),
     "full_train": Experiment("full", "1,464 images", **own_at("4e-3")),
     # the same, in more detail
-    "classifier_train_321": Experiment("classifier", LARGER, size=321, **OWN),
-    "tags_train_321": Experiment("tags", LARGER, size=321, **OWN),
+    "classifier_train_321": Experiment("classifier", LARGER, **OWN_321),
+    "mil_fcn_train_321": Experiment("mil_fcn", f"classifier first, {LARGER}", start="classifier_train_321", **OWN_321),
+    "em_adapt_train_321": Experiment("em_adapt", f"classifier first, {LARGER}", start="classifier_train_321",
+                                     **OWN_321),
+    "em_adapt_image_train_321": Experiment("em_adapt", f"classifier first, with the image's mean, {LARGER}",
+                                           start="classifier_train_321", cells_only=False, **OWN_321),
+    "tags_cells_train_321": Experiment("tags", f"cells only, {LARGER}", cells_only=True, **OWN_321),
+    "tags_train_321": Experiment("tags", LARGER, **OWN_321),
     "size_10_hard_train_321": Experiment("size", f"{HARD}, {LARGER}", start="classifier_train_321",
-                                         loss={"hardness": 1000}, size=321, **OWN),
+                                         loss={"hardness": 1000}, **OWN_321),
     "full_train_321": Experiment("full", LARGER, size=321, **own_at("4e-3")),
     # section 4: p found at every visit of an image, or at every second; section 6: the stride
     "tags_longer": Experiment("tags", "two more epochs", start="tags"),
@@ -140,8 +162,7 @@ EXPERIMENTS = {
     # ours: a click on every class
     "points": Experiment("semi", points=True),
     # section 7.3
-    "em_adapt_crops": Experiment("em_adapt_crops", **STARTED, changes=("base_lr=2e-3",),
-                                 paper="EM-Adapt crops"),
+    "em_adapt_crops": Experiment("em_adapt_crops", **STARTED, paper="EM-Adapt crops"),
     "crops_cells": Experiment("crops", "cells only", cells_only=True, paper="CCNN crops"),
     "crops": Experiment("crops", paper="CCNN crops"),
     "size": Experiment("size", loss=PAPERS, paper="CCNN size"),
@@ -170,26 +191,62 @@ EXPERIMENTS = {
     "taught_shares": Experiment("full", taught="shares", seeds=1),
     "taught_size": Experiment("full", taught="size_10", seeds=1),
     "taught_size_hard": Experiment("full", taught="size_10_hard", seeds=1),
-    "taught_tags_train_321": Experiment("full", taught="tags_train_321", size=321, seeds=1, **OWN),
+    "taught_boxes": Experiment("full", taught="boxes", seeds=1),
+    "taught_tags_train_321": Experiment("full", taught="tags_train_321", seeds=1, **OWN_321),
+    "taught_em_adapt_train_321": Experiment("full", taught="em_adapt_train_321", seeds=1, **OWN_321),
+    "taught_em_adapt_image_train_321": Experiment("full", taught="em_adapt_image_train_321", seeds=1, **OWN_321),
     "conv5_taught_shares": Experiment("full", CONV5, taught="shares", start="taught_shares", learns=5, seeds=1),
     "conv5_taught_size": Experiment("full", CONV5, taught="size_10", start="taught_size", learns=5, seeds=1),
     # supplement, IV and III
-    **{semi_name(masks): Experiment("semi", f"{masks} masks", supervised=masks, crf=False)
-       for masks in MASKS},
+    **{masks_name(masks): Experiment("semi", f"{masks} masks", supervised=masks, crf=False) for masks in MASKS},
+    **{masks_name(masks, "alone"): Experiment("full", f"{masks} of the images", supervised=masks, alone=True, crf=False,
+                                              changes=("base_lr=4e-3", "max_iter=2196")) for masks in MASKS},
     **{bounds_name(*bounds): Experiment(
         "size", "other bounds", crf=False,
         loss={**PAPERS, **dict(zip(("fg_lower", "bg_lower", "bg_upper"), bounds))}) for *bounds, _ in BOUNDS[1:]},
 }
 
+DECAYS = "3e-4", "3e-3", "1e-2"             # of the classifier; the study's is between the first two
+
+STARTED_ROWS = "mil_fcn", "em_adapt", "mil_fcn_train", "em_adapt_train"    # what is tried with these classifiers
+
+SHARES = (0.1, 0.4), (0.2, 0.2), (0.2, 0.5), (0.3, 0.4)     # of EM-Adapt: rho_fg, rho_bg; its authors' are 0.2, 0.4
+
+SLOW = "1e-5", "2e-5", "5e-5"               # rates of EM-Adapt from the longer classifier
+
+
+def decaying(row, decay):
+    """A row with another weight decay."""
+    experiment = EXPERIMENTS[row]
+    return experiment._replace(note=", ".join(filter(None, (experiment.note, f"weight decay {decay}"))),
+                               changes=(*experiment.changes, f"weight_decay={decay}"))
+
+
+def started_by(row, start, note):
+    """A row that starts with another classifier."""
+    experiment = EXPERIMENTS[row]
+    return experiment._replace(note=experiment.note.replace("classifier", f"classifier {note}"), start=start)
+
+
 # Settings that study/choices.py tries on images held out; no rows of the study.
 TRIALS = {
-    **{f"classifier_decay_{decay}": Experiment("classifier", f"weight decay {decay}",
-                                               changes=(f"weight_decay={decay}",)) for decay in ("3e-4", "3e-3")},
+    **{f"classifier_decay_{decay}": decaying("classifier", decay) for decay in DECAYS},
+    **{f"classifier_train_decay_{decay}": decaying("classifier_train", decay) for decay in DECAYS},
+    **{f"{row}_decay_{decay}": started_by(row, f"{EXPERIMENTS[row].start}_decay_{decay}", f"of weight decay {decay}")
+       for row in STARTED_ROWS for decay in (DECAYS if EXPERIMENTS[row].own else DECAYS[-1:])},
     "mil_fcn_long": EXPERIMENTS["mil_fcn"]._replace(note="longer classifier first", start="classifier_long"),
     "em_adapt_long": EXPERIMENTS["em_adapt"]._replace(note="longer classifier first", start="classifier_long"),
+    **{f"em_adapt_long_{rate}": EXPERIMENTS["em_adapt"]._replace(
+        note=f"longer classifier first, at {rate}", start="classifier_long", changes=(f"base_lr={rate}",))
+       for rate in SLOW},
+    **{f"mil_base_r_{r}": EXPERIMENTS["mil_base"]._replace(note=f"longer classifier first, r {r}", loss={"r": r})
+       for r in (2, 10)},
     "mil_base_short": EXPERIMENTS["mil_base"]._replace(**STARTED),
     **{f"tags_hardness_{hardness}": Experiment("tags", f"hardness {hardness}, classifier first", start="classifier",
                                                loss={"hardness": hardness}) for hardness in (10, 1000)},
+    **{f"em_adapt_train_{fg}_{bg}": EXPERIMENTS["em_adapt_train"]._replace(
+        note=f"classifier first, 1,464 images, classes {fg}, background {bg}", loss={"rho_fg": fg, "rho_bg": bg})
+       for fg, bg in SHARES},
     "tags_train_4e-3": EXPERIMENTS["tags_train"]._replace(note="1,464 images, twice the rate", **own_at("4e-3")),
     "boxes_hardness_10": Experiment("boxes", "hardness 10, classifier first", start="classifier",
                                     loss={"hardness": 10}),
@@ -203,13 +260,22 @@ TRIALS = {
 
 EVERY_EXPERIMENT = ChainMap(EXPERIMENTS, TRIALS)
 
-# The rows of the table of systems, in its order.
-COMPARED = tuple(name for name in EXPERIMENTS if not name.startswith(("semi", "bounds")))
+# The rows of the tables of systems, in their order: the paper's systems, started as they should be and at random; those
+# on VOC's own images; the others.
+COMPARED = tuple(name for name in EXPERIMENTS if not name.startswith(("semi", "alone", "bounds")))
+ON_OWN = tuple(name for name in COMPARED if EXPERIMENTS[name].own)
+MAIN = ("classifier", "mil_fcn", "mil_fcn_random", "mil_base", "mil_base_random", "em_adapt", "em_adapt_random",
+        "em_adapt_image", "em_adapt_image_random", "tags_cells", "tags_cells_started", "tags", "tags_started",
+        "em_adapt_crops", "crops_cells", "crops", "size", "size_hard_started", "size_10", "size_10_hard",
+        "filled_boxes", "boxes", "full")
+OTHERS = tuple(name for name in COMPARED if name not in {*MAIN, *ON_OWN})
 
 # Which of two experiments should score more. What they compare is all that differs, but for what the titles say.
 ORDERINGS = (
     ("em_adapt", "mil_fcn"), ("tags_cells", "em_adapt"), ("tags", "em_adapt_image"), ("em_adapt_image", "mil_base"),
-    ("tags", "mil_base"), ("tags_cells_train", "em_adapt_train"), ("tags_train", "em_adapt_image_train"),
+    ("tags", "mil_base"), ("tags_cells_train", "em_adapt_train"),
+    ("tags_cells_train", "em_adapt_train_0.2_0.3"), ("tags_train", "em_adapt_image_train"),
+    ("tags_cells_train_321", "em_adapt_train_321"), ("tags_train_321", "em_adapt_image_train_321"),
     ("em_adapt_train", "em_adapt"),
     ("tags_cells", "em_adapt_random"), ("tags_cells", "mil_fcn_random"), ("tags_cells", "tags_cells_started"),
     ("tags", "tags_cells"), ("tags", "tags_32s"), ("tags_held", "tags_longer"), ("tags_paper", "tags_batch"),

@@ -36,8 +36,9 @@ MADE_BY = {"study.json": "study/study.py --report --out docs", "choices.json": "
 
 # The rows of README's table.
 RESULTS = ("mil_fcn", "mil_base", "em_adapt", "em_adapt_image", "tags_cells", "tags", "taught_tags",
+           "em_adapt_image_train_321", "tags_train_321", "taught_em_adapt_image_train_321",
            "taught_tags_train_321", "size", "size_hard_started", "size_10", "size_10_hard", "taught_size_hard",
-           "shares", "taught_shares", "filled_boxes", "boxes", "full", "conv5_full")
+           "shares", "taught_shares", "filled_boxes", "boxes", "taught_boxes", "full", "conv5_full")
 
 
 def main(argv=None):
@@ -172,14 +173,15 @@ def half(study, row):
     return report.said([result["half"][""] for result in study.results if result["row"] == row])
 
 
-def held(study, row, rate=None):
-    """mIoU of a trial on images held out: at this rate of its grid, or at the study's rate and length."""
+def held(study, row, rate=None, kind="miou"):
+    """mIoU of a trial on images held out: at this rate of its grid, or at the study's rate and length; with an
+    image-level prior, if `kind` is "ilp"."""
     if rate:
         grid, = (grid for grid in (*choices.GRIDS, *choices.STARTS) if grid.row == row)
         changes = grid.trials[grid.rates.index(rate)]
     else:
         changes = choices.as_in_study(row)
-    return f"{choices.scores(study.trials, row)[tuple(changes)]:.1f}"
+    return f"{choices.scores(study.trials, row, kind)[tuple(changes)]:.1f}"
 
 
 def reduced(study, kind):
@@ -227,6 +229,11 @@ def cues(study, what):
     return f"{100 * study.more['right cues'][what]:.0f}"
 
 
+def p_with(study, *words):
+    """mIoU of p on training images of which this is known."""
+    return f"{study.more['miou'][' '.join(words)]:.1f}"
+
+
 def not_run(study):
     """The rows of which there is no run."""
     left = [name for name in EXPERIMENTS if not report.mious(study.results, name)]
@@ -238,8 +245,8 @@ def table(study, name):
 
 
 FIGURES = {verb.__name__: verb for verb in (mean, gap, verdict, paper, paper_gap, gain, half, held, reduced, found_crf,
-                                            bounds, paper_bounds, deviation, paper_deviation, below_50, cues, not_run,
-                                            table)}
+                                            bounds, paper_bounds, deviation, paper_deviation, below_50, cues, p_with,
+                                            not_run, table)}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The tables and the figure of the study, made from what its runs scored."""
 import numpy as np
-from experiments import COMPARED, EXPERIMENTS, MASKS, ORDERINGS, bounds_name, semi_name
+from experiments import COMPARED, EXPERIMENTS, MAIN, MASKS, ON_OWN, ORDERINGS, OTHERS, bounds_name, masks_name
 from runs import miou
 
 from ccnn.files import whole_file
@@ -16,24 +16,26 @@ TUNED = "crf_100"                               # a file of tools/tune_crf.py in
 
 def tables(results):
     """{title: Markdown} of what is there."""
-    return {"systems": systems_table(results), "orderings": orderings_table(results), "bounds": bounds_table(results),
-            "semi": masks_table(results), "conv5": conv5_table(results), "taught": taught_table(results),
-            "pixels": pixels_table(results), "tuned": tuned_table(results), "half": half_table(results),
-            "classes": classes_table(results)}
+    return {"systems": systems_table(results, MAIN), "own": systems_table(results, ON_OWN),
+            "others": systems_table(results, OTHERS), "orderings": orderings_table(results),
+            "bounds": bounds_table(results), "semi": masks_table(results), "conv5": conv5_table(results),
+            "taught": taught_table(results), "pixels": pixels_table(results), "tuned": tuned_table(results),
+            "half": half_table(results), "classes": classes_table(results)}
 
 
-def systems_table(results):
-    """Every system without and with CRF, beside the paper."""
-    lines = []
-    for name in COMPARED:
+def systems_table(results, rows):
+    """Systems without and with CRF; beside the paper, if it has any of them."""
+    lines, titles = [], ["system", "command", "runs", "mIoU ± seeds", "± images", "authors' CRF", "their untuned",
+                         "our CRF", "paper", "paper, CRF"]
+    for name in rows:
         title, paper_row = EXPERIMENTS[name].title, EXPERIMENTS[name].paper
         if mious(results, name):
             lines.append(system_line(results, name, title, "", CRFS, paper_row))
         if mious(results, name, "ilp"):
             title, paper_row = f"{title}, image-level prior", f"{paper_row}, ILP"
             lines.append(system_line(results, name, title, "ilp", (None,) * len(CRFS), paper_row))
-    return markdown_table(["system", "command", "runs", "mIoU ± seeds", "± images", "authors' CRF", "their untuned",
-                           "our CRF", "paper", "paper, CRF"], lines)
+    columns = len(titles) if any(EXPERIMENTS[name].paper for name in rows) else -2
+    return markdown_table(titles[:columns], [line[:columns] for line in lines])
 
 
 def system_line(results, name, title, kind, presets, paper_row):
@@ -99,9 +101,10 @@ def bounds_table(results):
 
 def masks_table(results):
     """mIoU against the number of images with masks (supplement, IV)."""
-    lines = [[str(count), f"{100 * count / IMAGES['train_aug']:.3g} %", str(len(ours)), said(ours)]
-             for count, ours in by_masks(results)]
-    return markdown_table(["images with masks", "share", "runs", "mIoU"], lines)
+    alone = dict(by_masks(results, "alone"))
+    lines = [[str(count), f"{100 * count / IMAGES['train_aug']:.3g} %", str(len(ours)), said(ours),
+              said(alone.get(count))] for count, ours in by_masks(results)]
+    return markdown_table(["images with masks", "share", "runs", "mIoU, tags of the others", "masks alone"], lines)
 
 
 def conv5_table(results):
@@ -182,10 +185,14 @@ def draw(results, path):
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
     figure, axis = plt.subplots(figsize=(5.5, 3.4), layout="constrained")
-    points = by_masks(results)
-    axis.plot([count for count, _ in points], [np.mean(ours) for _, ours in points], color="#1f5fa8", linewidth=1.5)
-    for count, ours in points:
-        axis.plot([count] * len(ours), ours, "o", color="#1f5fa8", markersize=4)
+    for others, colour, told in (("semi", "#1f5fa8", "with the tags of the others"),
+                                 ("alone", "#b4552d", "masks alone")):
+        points = by_masks(results, others)
+        axis.plot([count for count, _ in points], [np.mean(ours) for _, ours in points], color=colour, linewidth=1.5,
+                  label=told)
+        for count, ours in points:
+            axis.plot([count] * len(ours), ours, "o", color=colour, markersize=4)
+    axis.legend(frameon=False)
     axis.set(xlabel="images with masks", ylabel="mIoU")
     axis.set_xscale("symlog", linthresh=100)        # from none on
     axis.spines[["top", "right"]].set_visible(False)
@@ -213,11 +220,14 @@ def over_images(values):
     return f"{np.std(values, ddof=1):.1f}"
 
 
-def by_masks(results):
-    """(number of images with masks, mIoU of every run), of those that are done, in ascending order."""
+def by_masks(results, others="semi"):
+    """(number of images with masks, mIoU of every run), of those that are done, in ascending order.
+
+    others : of the other images the tags are known ("semi"), or they are not used ("alone")
+    """
     images = IMAGES["train_aug"]
-    names = {0: "tags", **{round(images * int(masks[:-2]) / 100): semi_name(masks) for masks in MASKS},
-             images: "full"}
+    names = {**({0: "tags"} if others == "semi" else {}),
+             **{round(images * int(masks[:-2]) / 100): masks_name(masks, others) for masks in MASKS}, images: "full"}
     found = {count: mious(results, name) for count, name in sorted(names.items())}
     return [(count, ours) for count, ours in found.items() if ours]
 

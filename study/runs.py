@@ -71,17 +71,33 @@ class Run(NamedTuple):
         return EVERY_EXPERIMENT[self.name]
 
     def other(self, name):
-        """The run of another experiment with the same seed, whose solver is as the repository has it."""
-        return self._replace(name=name, settings=self.settings._replace(folder=self.settings.starts, changes=[]))
+        """The run of another experiment with the same seed, as the repository has its solver, and without CRFs."""
+        settings = self.settings._replace(folder=self.settings.starts, changes=[])
+        return self._replace(name=name, settings=settings).without_crfs
+
+    @property
+    def without_crfs(self):
+        """The same run, scored without CRFs."""
+        return self._replace(settings=self.settings._replace(crf={}))
 
     @property
     def folder(self):
         return (self.settings.folder / self.name / str(self.seed)).resolve()
 
     @property
+    def candidates(self):
+        """The list of the images that it may know something of."""
+        return self.settings.own if self.experiment.own else self.settings.train
+
+    @property
+    def with_masks(self):
+        """The list of those that keep their masks, if not all do."""
+        return str(self.folder / "masks.txt")
+
+    @property
     def split(self):
         """The list of the training images."""
-        return self.settings.own if self.experiment.own else self.settings.train
+        return self.with_masks if self.experiment.alone else self.candidates
 
     @property
     def inputs(self):
@@ -104,11 +120,17 @@ def execute_all(wanted, cluster, jobs):
     os.environ["OPENBLAS_NUM_THREADS"] = "1"            # each run on one core; read when Caffe is loaded
     with connected(cluster, jobs) as jobs:
         for count in sorted({len(needs(run.name)) for run in needed.values()}):     # what others need comes first
-            tasks = [(run,) for run in needed.values() if len(needs(run.name)) == count and missing(run)]
-            with Progress(total=len(tasks), unit="run") as bar:
-                for line in in_processes(execute, tasks, jobs):
-                    bar.write(line)
-                    bar.update()
+            execute_some([run.without_crfs for run in needed.values() if len(needs(run.name)) == count], jobs)
+        execute_some(needed.values(), jobs)             # CRFs come last, because nothing waits for them
+
+
+def execute_some(runs, jobs):
+    """Train and score what is not done of some runs, none of which needs another."""
+    tasks = [(run,) for run in runs if missing(run)]
+    with Progress(total=len(tasks), unit="run") as bar:
+        for line in in_processes(execute, tasks, jobs):
+            bar.write(line)
+            bar.update()
 
 
 def needs(name):
@@ -178,7 +200,7 @@ def sources(run):
     """What a run is made of: {name of a file in its folder: text}."""
     experiment, settings = run.experiment, run.settings
     data = {**nets.CACHED, "root": str(settings.root), "features": str(run.inputs), "split": run.split,
-            "seed": run.seed, "supervised": str(run.folder / "masks.txt"), "shares": str(run.folder / "shares.csv")}
+            "seed": run.seed, "supervised": run.with_masks, "shares": str(run.folder / "shares.csv")}
     if experiment.points:
         data.update(supervised=0, scribbles=str(run.folder / "points"))
     if experiment.learns:
@@ -213,7 +235,7 @@ def solver_text(experiment):
 def prepare(run):
     """Make what a training reads: its net, lists of images, guessed areas, masks of another system."""
     experiment, folder = run.experiment, run.folder
-    names = read_split(run.settings.root, run.split)
+    names = read_split(run.settings.root, run.candidates)
     if experiment.areas:
         known = random.Random(run.seed).sample(names, experiment.areas)
         guess_shares(run.settings.root, run.settings.features, names, known, folder / "shares.csv")
@@ -223,7 +245,7 @@ def prepare(run):
         make_masks(run.other(experiment.taught), run.split)
     if experiment.supervised:
         kept = random.Random(run.seed).sample(names, round(len(names) * int(experiment.supervised[:-2]) / 100))
-        (folder / "masks.txt").write_text("\n".join(kept) + "\n")
+        Path(run.with_masks).write_text("\n".join(kept) + "\n")
     for file, text in sources(run).items():
         (folder / file).write_text(text)
 
@@ -299,7 +321,7 @@ def score(run, model, kinds):
         rgb = read_image(settings.root / f"JPEGImages/{name}.jpg") if settings.crf.keys() & set(kinds) else None
         scores = Scores(f, fit(*truth.shape, size), VGG16.stride * run.experiment.every, VGG16.offset)
         for kind in kinds:
-            labels = label(kind, rgb, scores, truth.shape, settings.crf)
+            labels = label(kind, rgb, scores, truth.shape, settings.crf, run.experiment.loss.get("r", MIL_BASE_R))
             found[kind][number] = confusion(truth, labels, LABELS)
     for kind, C in found.items():
         with whole_file(confusions_file(run, kind)) as part, open(part, "wb") as file:
@@ -350,10 +372,13 @@ def seen_by(preset):
     return {**preset._asdict(), "side": CRF_SIDE}
 
 
-def label(kind, rgb, scores, shape, presets):
+MIL_BASE_R = nets.SYSTEMS["mil_base"].settings["r"]
+
+
+def label(kind, rgb, scores, shape, presets, r):
     """The label of every pixel: by the scores alone (""), with an image-level prior ("ilp"), or after a CRF."""
     if kind not in presets:
-        f = image_level_prior(scores.values) if kind == "ilp" else scores.values
+        f = image_level_prior(scores.values, r) if kind == "ilp" else scores.values
         return label_map(f, *scores.cells(*shape))
     return after_crf(rgb, scores, presets[kind], CRF_SIDE)
 

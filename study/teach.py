@@ -8,13 +8,14 @@ import numpy as np
 from PIL import Image
 
 import ccnn
+from ccnn.baselines import adaptive_bias
 from ccnn.crf import Preset, dense_crf
 from ccnn.files import whole_file
 from ccnn.grid import Scores, sample
 from ccnn.images import fit, read_image, shrink
-from ccnn.labels import LABELS
+from ccnn.labels import BACKGROUND, LABELS
 from ccnn.samples import FeatureSamples
-from ccnn.supervision import SUPERVISION
+from ccnn.supervision import SUPERVISION, TAGS
 from ccnn.trunk import VGG16
 
 TINY = 1e-10            # stands for a probability of 0 before its logarithm is taken
@@ -30,29 +31,49 @@ def teach(system, changes, data, forward, preset: Preset, out):
     forward : name -> scores, L x h x w
     """
     settings = {**system.settings, **system.frozen, **changes}
-    kind = SUPERVISION[settings["supervision"]]
-    bounds = {key: float(settings[key]) for key in kind.bounds if key in settings}
-    samples = FeatureSamples({**data, "tops": list(kind.names), "mirror": False})
+    blobs, latent = (adapted if system.loss == "EMAdaptLossLayer" else constrained)(settings)
+    samples = FeatureSamples({**data, "tops": list(blobs), "mirror": False})
     size, = samples.size
     out.mkdir(parents=True, exist_ok=True)
     for number, name in enumerate(samples.ids):
         file = out / f"{name}.png"
         if file.exists():
             continue
-        known, f = samples.load(number, *WHOLE), forward(name)
-        c = kind.constraints([known[blob] for blob in kind.names], LABELS, f.shape[1:], **bounds)
-        p = ccnn.maximize(np.ascontiguousarray(f.reshape(LABELS, -1)), c).p.reshape(f.shape)
+        known = samples.load(number, *WHOLE)
+        labels, scores = latent([known[blob] for blob in blobs], forward(name))
         rgb = read_image(samples.data.image_file(name))
-        labels = np.flatnonzero(c.allowed.reshape(LABELS, -1).any(axis=1))
         with whole_file(file) as part:
-            mask(p, rgb, labels, size, preset).save(part, format="PNG")
+            mask(scores, rgb, labels, size, preset).save(part, format="PNG")
 
 
-def mask(p, rgb, labels, size, preset):
-    """p on the score grid, L x h x w, as the labels of the photograph; only `labels` are in it."""
+def constrained(settings):
+    """CCNN: the blobs that it knows of an image; and a function from these and the scores f (L x h x w) to the labels
+    that may appear and their log p, L' x h x w."""
+    kind = SUPERVISION[settings["supervision"]]
+    bounds = {key: float(settings[key]) for key in kind.bounds if key in settings}
+
+    def latent(known, f):
+        c = kind.constraints(known, LABELS, f.shape[1:], **bounds)
+        p = ccnn.maximize(np.ascontiguousarray(f.reshape(LABELS, -1)), c).p.reshape(f.shape)
+        labels = np.flatnonzero(c.allowed.reshape(LABELS, -1).any(axis=1))
+        return labels, np.log(np.maximum(p[labels], TINY))
+    return kind.names, latent
+
+
+def adapted(settings):
+    """EM-Adapt: the same, with the scores after its E-step's bias. Their best labels are those that it trains with."""
+    def latent(known, f):
+        labels = np.flatnonzero(TAGS.read(known[0]))
+        scores = f[labels]
+        b = adaptive_bias(scores.reshape(labels.size, -1), **settings, background=labels[0] == BACKGROUND)
+        return labels, scores + b[:, None, None]
+    return (TAGS.name,), latent
+
+
+def mask(scores, rgb, labels, size, preset):
+    """The scores of some labels on the score grid, L' x h x w, as the labels of the photograph."""
     small = shrink(rgb, size)
-    scores = Scores(np.log(np.maximum(p[labels], TINY)).astype(np.float32), fit(*rgb.shape[:2], size), VGG16.stride,
-                    VGG16.offset)
-    q = dense_crf(small, sample(scores.values, *scores.cells(*small.shape[:2])), preset)
+    grid = Scores(scores.astype(np.float32), fit(*rgb.shape[:2], size), VGG16.stride, VGG16.offset)
+    q = dense_crf(small, sample(grid.values, *grid.cells(*small.shape[:2])), preset)
     found = Image.fromarray(labels[q.argmax(axis=0)].astype(np.uint8))
     return found.resize(rgb.shape[1::-1], Image.NEAREST)

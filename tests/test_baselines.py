@@ -19,6 +19,17 @@ def test_adaptive_bias_gives_each_label_its_share(seed):
     assert np.abs(biased[3] - biased[:3].max(axis=0)).min() > 1e-5          # and no pixel by a tie
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_adaptive_bias_does_not_enforce_shares_that_conflict(seed):
+    """Section 5: EM-Adapt's shares of an image with three classes, 0.4 + 3 * 0.3, are more than the image. However many
+    rounds it takes, some label stays below its share; whose turn was last has it."""
+    f = np.random.default_rng(seed).normal(size=(4, 200)).astype(np.float32)
+    for rounds in (5, 50):
+        b = adaptive_bias(f, rho_fg=0.3, rho_bg=0.4, rounds=rounds)
+        share = np.bincount((f + b[:, None]).argmax(axis=0), minlength=4) / 200
+        assert (share < [0.4, 0.3, 0.3, 0.3]).any() and share[3] == pytest.approx(0.3, abs=0.006)
+
+
 def test_adaptive_bias_leaves_a_winner_alone():
     f = np.zeros((2, 10), np.float32)
     f[0, :5] = f[1, 5:] = 4

@@ -2,6 +2,7 @@
 import json
 import re
 import shutil
+import tempfile
 from pathlib import Path
 
 import cache_features
@@ -26,8 +27,9 @@ from tiny_voc import make_voc
 
 import ccnn
 import study
-from ccnn import constraints, crf, images, paper, weights
+from ccnn import constraints, crf, images, nets, paper, weights
 from ccnn.errors import UserError
+from ccnn.nets import SYSTEMS
 
 SIZE = 40               # what the trunk sees; the images are larger
 ROOT, FEATURES, POOL4, POOL3 = "data/VOCdevkit/VOC2012", "data/features", "data/pool4", "data/pool3"
@@ -186,9 +188,11 @@ def test_rows_are_made_of_what_their_titles_say(here):
     assert '"small_upper": 0.01' in net("size") and '"small_upper": 0.1,' in net("size_10")
     assert all('"small_upper": 0.01' in net(name) for name in experiments.EXPERIMENTS if name.startswith("bounds"))
     cells_only = {name for name in experiments.COMPARED if "lr_mult: 0" in net(name)}
-    assert cells_only == {"mil_fcn", "mil_fcn_random", "mil_fcn_train", "em_adapt", "em_adapt_random", "em_adapt_train",
-                          "em_adapt_crops", "crops_cells", "tags_cells", "tags_cells_started", "tags_cells_train",
-                          "tags_std_0.1", "tags_std_1"}
+    assert cells_only == {"mil_fcn", "mil_fcn_random", "mil_fcn_train", "mil_fcn_train_321", "em_adapt",
+                          "em_adapt_random", "em_adapt_train", "em_adapt_train_321", "em_adapt_train_0.2_0.3",
+                          "em_adapt_bounds_train", "em_adapt_crops", "crops_cells", "tags_cells", "tags_cells_started",
+                          "tags_cells_train", "tags_cells_train_321", "tags_bounds_train", "tags_std_0.1",
+                          "tags_std_1"}
     assert {name for name, e in experiments.EXPERIMENTS.items() if "cells only" in e.title} <= cells_only
     assert "masks.txt" in net("semi_5_percent") and "masks.txt" not in net("tags")
     assert '"fg_lower": 0.2' in net("bounds_0.2_0.2_0.7")
@@ -214,8 +218,9 @@ def test_rows_are_made_of_what_their_titles_say(here):
 
 
 def test_an_experiment_trains_its_start_first(here):
-    """At a rate of 0 it keeps the weights of its start; the start is trained as the repository has it, and once."""
-    run("mil_fcn", "--seeds", 1, "--set", "base_lr=0", "--set", "max_iter=1", "--set", "snapshot=1")
+    """At a rate of 0 it keeps the weights of its start; the start is trained as the repository has it, and once, and
+    scored without CRFs, for which nobody asked."""
+    run("mil_fcn", "--seeds", 1, "--set", "base_lr=0", "--set", "max_iter=1", "--set", "snapshot=1", "--crf", "authors")
     start, place = Path("output/study/classifier/1"), Path("output/study/mil_fcn/1")
     begun, found = (weights.read_caffemodel(path)["fc8_cell"]
                     for path in (start / "head_iter_4.caffemodel", place / "head_iter_1.caffemodel"))
@@ -223,6 +228,7 @@ def test_an_experiment_trains_its_start_first(here):
     assert begun[0][1:].any() and not begun[0][0].any()
     assert result(start)["set"] == [] and result(place)["set"] == ["base_lr=0", "max_iter=1", "snapshot=1"]
     assert (start / "head_iter_4.caffemodel").stat().st_mtime_ns < (start / "score.json").stat().st_mtime_ns
+    assert [list(result(folder)["iou"]) for folder in (start, place)] == [[""], ["", "authors"]]
 
 
 @pytest.mark.parametrize("name, start, blocks", [("conv5_tags", "tags", [5]), ("conv4_full", "full", [4, 5])])
@@ -252,6 +258,29 @@ def test_the_row_of_guessed_areas(here, monkeypatch):
     (_, features, names, known, out), = told
     assert (features, names, len(known), len(set(known))) == (Path(FEATURES), split("train_aug"), 5, 5)
     assert out == Path("output/study/shares/1/shares.csv").resolve() and len(out.read_text().split()) == 40
+
+
+def test_a_row_of_masks_alone(here):
+    """It trains on the images that keep their masks beside tags, and on no others."""
+    for name in ("semi_25_percent", "alone_25_percent"):
+        run(name, "--seeds", 1, "--set", "max_iter=2")
+    with_tags, alone = (Path(f"output/study/{name}_25_percent/1/masks.txt").resolve() for name in ("semi", "alone"))
+    assert with_tags.read_text() == alone.read_text() and len(alone.read_text().split()) == 10
+    nets = {path: (path.parent / "net.prototxt").read_text() for path in (with_tags, alone)}
+    assert f'"split": "{alone}"' in nets[alone] and f'"split": "{with_tags}"' not in nets[with_tags]
+    assert f'"supervised": "{with_tags}"' in nets[with_tags] and "supervised" not in nets[alone]
+
+
+def test_the_prior_has_the_r_of_its_row(here, monkeypatch):
+    told, prior = [], runs.image_level_prior
+    monkeypatch.setattr(runs, "image_level_prior", lambda f, r: told.append(r) or prior(f, r))
+    run("mil_base", "--seeds", 1, "--set", "max_iter=2")
+    assert told == [5] * 10
+    other = experiments.EXPERIMENTS["mil_base"]._replace(loss={"r": 2})
+    monkeypatch.setitem(experiments.EXPERIMENTS, "mil_base", other)
+    run("mil_base", "--seeds", 1, "--set", "max_iter=2", "--folder", "output/other")
+    assert told[10:] == [2] * 10
+    assert '"r": 2' in Path("output/other/mil_base/1/net.prototxt").read_text()
 
 
 def test_the_row_of_points(here):
@@ -383,8 +412,37 @@ def test_a_taught_mask_is_p_with_the_edges_of_the_photograph():
     rgb[:, 58:] = 220
     p = np.zeros((21, 11, 15), np.float32)
     p[0, :, :8], p[3, :, :8], p[0, :, 8:], p[3, :, 8:] = 0.8, 0.2, 0.2, 0.8
-    found = np.asarray(teach.mask(p, rgb, np.array([0, 3]), 112, crf.PRESETS["heads"]))
+    found = np.asarray(teach.mask(np.log(p[[0, 3]]), rgb, np.array([0, 3]), 112, crf.PRESETS["heads"]))
     assert np.array_equal(found, np.where(np.arange(112) < 58, 0, 3) * np.ones((80, 1), int))
+
+
+def test_em_adapt_teaches_what_it_trains_with(root):
+    """The best labels of its scores are those of the loss layer's E-step: the gradient at them alone is negative."""
+    f = np.random.default_rng(3).normal(0, 1, (21, 9, 11)).astype(np.float32)
+    f[0] += 3                   # without a bias, the background would win nearly everywhere
+    tags = np.zeros(21, np.float32)
+    tags[[0, 4, 9]] = 1
+    blobs, latent = teach.adapted(SYSTEMS["em_adapt"].settings)
+    labels, scores = latent([tags], f)
+    assert (blobs, labels.tolist(), scores.shape) == (("tags",), [0, 4, 9], (3, 9, 11))
+    best = labels[scores.argmax(axis=0)]
+    assert np.bincount(best.ravel(), minlength=10)[[4, 9]].min() >= 0.2 * best.size
+
+    net = net_of_loss("em_adapt", f.shape)
+    net.blobs["fc8"].data[...], net.blobs["tags"].data[...] = f, tags
+    net.forward()
+    net.backward()
+    assert np.array_equal(net.blobs["fc8"].diff[0].argmin(axis=0), best)
+
+
+def net_of_loss(system, shape):
+    """The loss layer of a system alone."""
+    tags = nets.input_layer("tags", 1, shape[0]).replace('name: "data"', 'name: "tags"')
+    text = "force_backward: true\n" + nets.input_layer("fc8", 1, *shape) + tags + nets.loss_layer(system)
+    with tempfile.NamedTemporaryFile("w", suffix=".prototxt") as file:
+        file.write(text)
+        file.flush()
+        return caffe.Net(file.name, caffe.TRAIN)
 
 
 def test_crfs_at_other_sizes_of_the_photograph(here, monkeypatch, capsys):
@@ -595,7 +653,7 @@ def test_the_bounds_deviation():
 def test_the_tables_of_masks_and_of_classes():
     made = report.tables(RESULTS)
     assert cells(made["half"])["CCNN, tags"] == ["3", "21.0 ± 1.0"]
-    assert cells(made["semi"]) == {"0": ["0 %", "3", "31.0 ± 1.0"], "529": ["5 %", "2", "34.0 ± 1.4"]}
+    assert cells(made["semi"]) == {"0": ["0 %", "3", "31.0 ± 1.0", "-"], "529": ["5 %", "2", "34.0 ± 1.4", "-"]}
     classes = cells(made["classes"])
     assert list(classes) == [                                   # the paper says nothing on the classes of its sizes
         "paper: MIL-Base", "MIL-Base, longer classifier first", "paper: EM-Adapt tags", "EM-Adapt, classifier first",
@@ -671,7 +729,7 @@ def test_the_table_of_the_search():
 
 def test_a_figure_of_the_pages(tmp_path, monkeypatch):
     monkeypatch.setattr(pages, "ROOT", tmp_path)
-    trials = [{"row": "tags", "set": ["base_lr=1e-3", "max_iter=1984"], "miou": 34.44},
+    trials = [{"row": "tags", "set": ["base_lr=1e-3", "max_iter=1984"], "miou": 34.44, "ilp": 20.04},
               {"row": "tags", "set": ["base_lr=2e-3", "max_iter=3968"], "miou": 36.06}]
     sizes = [{"crf": kind, "side": side, "images": 104, "miou": 40 - side / 1000, "seconds": 0.5}
              for kind in report.CRFS for side in crf_sizes.SIDES]
@@ -687,9 +745,11 @@ def test_a_figure_of_the_pages(tmp_path, monkeypatch):
             ("verdict size tags", "undecided: +0.5"), ("paper mil_base", "17.8"),
             ("paper mil_base ilp", "32.6"), ("paper_gap crops tags", "+1.1"), ("paper_deviation", "0.74"),
             ("paper_bounds 0.1 0.2 0.5", "-3.9"), ("gain tags heads", "+6.0"), ("half tags", "21.0 ± 1.0"),
-            ("held tags 1e-3", "34.4"), ("held tags", "36.1"), ("reduced heads", "+0.3"),
+            ("held tags 1e-3", "34.4"), ("held tags", "36.1"), ("held tags 1e-3 ilp", "20.0"),
+            ("reduced heads", "+0.3"),
             ("found_crf", "weight 4, 40 pixels of 500, 9 levels"),
-            ("bounds 0.1 0.2 0.8", "+4.0"), ("deviation", "2.13"), ("below_50 size", "75"), ("cues classes", "61")):
+            ("bounds 0.1 0.2 0.8", "+4.0"), ("deviation", "2.13"), ("below_50 size", "75"), ("cues classes", "61"),
+            ("p_with tags", "37.8")):
         page.write_text(f"It is {{{{{words}}}}}.")
         assert pages.filled("page.md", found) == f"It is {figure}.", words
     for words in ("mean crops", "mode tags", "gap tags", "gain size heads", "half crops",
@@ -739,7 +799,7 @@ def test_every_row_was_run_or_is_named(root):
 def test_trials_are_runs_on_images_held_out(here, monkeypatch, capsys):
     """One for every rate; what they start with is trained once, beside them."""
     monkeypatch.setattr(choices, "GRIDS", (choices.Grid("mil_fcn", {"max_iter": 2}, ("1e-3", "1e-4", "1e-5")),))
-    monkeypatch.setattr(choices, "EPOCHS", (2, 4))
+    monkeypatch.setattr(choices, "LENGTHS", {"mil_fcn": (2, 4)})
     monkeypatch.setattr(choices, "STARTS", (choices.Grid("mil_fcn_long", {"max_iter": 2}, ("1e-4",)),))
     monkeypatch.setattr(choices, "SETTINGS", {"decay": ("classifier", "classifier_decay_3e-3")})
     decay = experiments.TRIALS["classifier_decay_3e-3"]
@@ -771,7 +831,8 @@ def test_trials_are_runs_on_images_held_out(here, monkeypatch, capsys):
     of_rates, of_lengths, of_starts, of_settings = capsys.readouterr().out.strip().split("\n\n")
     of_rates, of_lengths, of_starts = map(cells, (of_rates, of_lengths, of_starts))
     assert of_rates == {"MIL-FCN, classifier first": ["2", told]}
-    assert of_lengths == {"MIL-FCN, classifier first": ["1e-4", *(f"{trials[k]['miou']:.1f}" for k in (1, 3))]}
+    assert of_lengths == {"MIL-FCN, classifier first": ["1e-4", ", ".join(
+        f"{steps}: {trials[k]['miou']:.1f}" for steps, k in ((2, 1), (4, 3)))]}
     assert of_starts == {"MIL-FCN, longer classifier first": ["2", f"**1e-4: {trials[4]['miou']:.1f}**"]}
     assert of_settings.splitlines()[2:] == [f"| decay | **tag classifier** | {trials[5]['miou']:.1f} |",
                                             f"| decay | tag classifier, weight decay 3e-3 | {trials[6]['miou']:.1f} |"]
@@ -809,16 +870,25 @@ def test_trials_are_made_of_what_their_titles_say(here):
     """Of the study's rows they differ in what is tried."""
     settings = runs.Settings(Path("output"), Path("output"), Path(ROOT), Path(FEATURES), Path(POOL4), Path(POOL3),
                              "train_aug", "train", "val", [], {})
-    nets = {name: runs.sources(runs.Run(name, 1, settings))["net.prototxt"] for name in experiments.EVERY_EXPERIMENT}
+    texts = {name: runs.sources(runs.Run(name, 1, settings))["net.prototxt"] for name in experiments.EVERY_EXPERIMENT}
     assert set(experiments.TRIALS) <= set(choices.rows()) and not experiments.TRIALS.keys() & experiments.EXPERIMENTS
     for name, trial in experiments.TRIALS.items():
-        for number in re.findall(r"(?:hardness|margin|background|\.\.) ([\d.]+)", trial.title):
-            assert f": {number}" in nets[name], name
+        for number in re.findall(r"(?:hardness|margin|classes|background|\.\.) ([\d.]+)", trial.title):
+            assert f": {number}" in texts[name], name
+        for decay in re.findall("weight decay ([^ ,]+)", trial.title):
+            changed = experiments.EVERY_EXPERIMENT[trial.start] if trial.start else trial
+            assert f"weight_decay={decay}" in changed.changes, name
         for key in trial.loss:
-            assert f'"{key}"' in nets[name], name
+            assert f'"{key}"' in texts[name], name
     starts = {name: trial.start for name, trial in experiments.TRIALS.items() if trial.start}
-    assert starts == {"mil_fcn_long": "classifier_long", "em_adapt_long": "classifier_long",
+    slow = (f"em_adapt_long_{rate}" for rate in experiments.SLOW)
+    assert starts == {**dict.fromkeys(("mil_fcn_long", "em_adapt_long", *slow, "mil_base_r_2", "mil_base_r_10"),
+                                      "classifier_long"),
                       **dict.fromkeys(("mil_base_short", "tags_hardness_10", "tags_hardness_1000",
-                                       "boxes_hardness_10"), "classifier")}
+                                       "boxes_hardness_10"), "classifier"),
+                      **{f"{system}{images}_decay_{decay}": f"classifier{images}_decay_{decay}"
+                         for system in ("mil_fcn", "em_adapt") for images in ("", "_train")
+                         for decay in (experiments.DECAYS if images else ("1e-2",))},
+                      **{f"em_adapt_train_{fg}_{bg}": "classifier_train" for fg, bg in experiments.SHARES}}
     assert choices.as_in_study("tags_hardness_10") == ["base_lr=2e-3", "max_iter=3968"]
     assert choices.as_in_study("mil_fcn_long") == ["base_lr=1e-4", "max_iter=1984"]

@@ -67,6 +67,21 @@ def test_strong_duality(kind):
         assert twin.primal(rng.dirichlet(np.ones(3), 3).T) >= largest - 1e-6
 
 
+@pytest.mark.parametrize("kind", JOINT)
+def test_the_dual_is_concave(kind):
+    """Section 4.1: between two points it lies above the line through them."""
+    rng = np.random.default_rng(1)
+    twin = Problem(rng.normal(size=(3, 3)), JOINT[kind]())
+    bends = []
+    for _ in range(100):
+        one, two = rng.uniform(0, np.minimum(twin.beta, 5), (2, len(twin.beta)))
+        t = rng.random()
+        bend = twin.dual(t * one + (1 - t) * two) - t * twin.dual(one) - (1 - t) * twin.dual(two)
+        assert bend >= -1e-12
+        bends.append(bend)
+    assert np.median(bends) > 1e-4
+
+
 def test_the_gradient_of_the_dual_is_b_minus_the_rows():
     """Section 4.1, by finite differences of the dual as the paper prints it (scores, not log q)."""
     rng = np.random.default_rng(0)
