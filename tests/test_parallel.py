@@ -241,7 +241,7 @@ def test_an_interrupt_leaves_a_snapshot_and_the_same_command_continues(mpiexec, 
 def test_a_killed_rank_ends_the_job_and_costs_one_snapshot_interval(rank, mpiexec, together, alone):
     settings = [*ADAM, "iter_size=2", "snapshot=4"]
     run = mpiexec("k", *settings, "max_iter=50000")
-    wait_for(lambda: "Snapshotting" in read(mpiexec.folder / "k.log") and newest(mpiexec, "k") >= 8, run)
+    wait_for(lambda: newest(mpiexec, "k") >= 8, run)
     end(computing(run, rank))
     out, error = run.communicate(timeout=120)       # not the ten minutes of a hang
     assert (run.returncode, out) == (2, "")         # without a page of mpiexec

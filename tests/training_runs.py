@@ -13,6 +13,7 @@ from tiny_voc import make_voc
 
 from ccnn import weights
 from ccnn.shares import write_shares
+from ccnn.snapshots import snapshots
 from ccnn.trunk import VGG16
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -126,7 +127,8 @@ def assert_same(a, b):
 
 
 def newest(start, prefix):
-    return max(int(path.stem.rpartition("_")[2]) for path in start.folder.glob(f"{prefix}_iter_*.solverstate"))
+    """The iteration of the newest snapshot, whole or not; 0 if there is none yet."""
+    return max(snapshots(start.folder / prefix), default=0)
 
 
 def read(path):
