@@ -100,13 +100,13 @@ SETTINGS = {
 }
 
 # {row: the lengths that are tried at its rate, in steps}: one, two and four epochs, or three, six and twelve
-LENGTHS = {**dict.fromkeys(("mil_fcn", "em_adapt", "tags"), (1984, 3968, 7936)),
+LENGTHS = {**dict.fromkeys(("mil_fcn", "em_adapt", "tags"), (1984, 3968, 7936)), "tags_hold_2": (3968, 7936),
            **dict.fromkeys(("mil_fcn_train", "em_adapt_train", "tags_train"), (824, 1647, 3294))}
 
 
 def rows():
     """The names of all that is tried."""
-    return list(dict.fromkeys([*(grid.row for grid in (*GRIDS, *STARTS)),
+    return list(dict.fromkeys([*(grid.row for grid in (*GRIDS, *STARTS)), *LENGTHS,
                                *(row for some in SETTINGS.values() for row in some)]))
 
 
@@ -208,7 +208,7 @@ def lengths_table(found):
         cells = [bold(f"{steps}: {done[tuple(changes)]:.1f}", changes == as_in_study(row))
                  for steps, changes in zip(lengths, longer(row)) if tuple(changes) in done]
         if cells:
-            lines.append([EXPERIMENTS[row].title, chosen(row, "base_lr"), ", ".join(cells)])
+            lines.append([EVERY_EXPERIMENT[row].title, chosen(row, "base_lr"), ", ".join(cells)])
     return markdown_table(["row", "base_lr", "steps: mIoU on images held out"], lines)
 
 

@@ -65,6 +65,8 @@ STARTED = {"start": "classifier", "note": "classifier first"}
 
 RANDOM, CONV5, LARGER = "random start", "conv5 learns", "1,464 images, 321 pixels"
 
+EPOCH = {"learns": 5, "seeds": 1, "note": f"{CONV5} for an epoch", "changes": ("max_iter=2645", "snapshot=265")}
+
 HARD = "small up to 0.1, hardness 1000, classifier first"
 
 OWN = {"own": True, "changes": ("max_iter=2196",)}        # VOC's 1,464 images, six epochs
@@ -185,6 +187,7 @@ EXPERIMENTS = {
     "conv5_boxes": Experiment("boxes", CONV5, start="boxes", learns=5, seeds=1,
                               paper="CCNN boxes (CRF unsaid)"),
     "conv5_full": Experiment("full", CONV5, start="full", learns=5, seeds=1),
+    "conv5_full_epoch": Experiment("full", start="full", **EPOCH),
     "conv4_full": Experiment("full", "conv4 and conv5 learn", start="full", learns=4, seeds=1),
     # ours: a net learns from masks that do not change, because another has made them
     "taught_tags": Experiment("full", taught="tags", seeds=1),
@@ -197,6 +200,8 @@ EXPERIMENTS = {
     "taught_em_adapt_image_train_321": Experiment("full", taught="em_adapt_image_train_321", seeds=1, **OWN_321),
     "conv5_taught_shares": Experiment("full", CONV5, taught="shares", start="taught_shares", learns=5, seeds=1),
     "conv5_taught_size": Experiment("full", CONV5, taught="size_10", start="taught_size", learns=5, seeds=1),
+    "conv5_taught_size_hard": Experiment("full", taught="size_10_hard", start="taught_size_hard", **EPOCH),
+    "conv5_taught_boxes": Experiment("full", taught="boxes", start="taught_boxes", **EPOCH),
     # supplement, IV and III
     **{masks_name(masks): Experiment("semi", f"{masks} masks", supervised=masks, crf=False) for masks in MASKS},
     **{masks_name(masks, "alone"): Experiment("full", f"{masks} of the images", supervised=masks, alone=True, crf=False,
@@ -247,6 +252,7 @@ TRIALS = {
     **{f"em_adapt_train_{fg}_{bg}": EXPERIMENTS["em_adapt_train"]._replace(
         note=f"classifier first, 1,464 images, classes {fg}, background {bg}", loss={"rho_fg": fg, "rho_bg": bg})
        for fg, bg in SHARES},
+    "tags_hold_2": Experiment("tags", "p of an image held fixed for two visits", loss={"hold": 2}),
     "tags_train_4e-3": EXPERIMENTS["tags_train"]._replace(note="1,464 images, twice the rate", **own_at("4e-3")),
     "boxes_hardness_10": Experiment("boxes", "hardness 10, classifier first", start="classifier",
                                     loss={"hardness": 10}),

@@ -345,7 +345,12 @@ def deploy_net(experiment):
 
 
 def confusions_file(run, kind):
-    return run.folder / f"confusions{'_' * bool(kind)}{kind}.npz"
+    return run.folder / confusions_name(kind)
+
+
+def confusions_name(kind):
+    """The file in a run's folder that has the confusion matrix of every image."""
+    return f"confusions{'_' * bool(kind)}{kind}.npz"
 
 
 def forward(net, file):

@@ -20,6 +20,7 @@ import pytest
 import report
 import runs
 import score
+import small_things
 import superpixels
 import teach
 from test_training import workplace
@@ -443,6 +444,26 @@ def net_of_loss(system, shape):
         file.write(text)
         file.flush()
         return caffe.Net(file.name, caffe.TRAIN)
+
+
+def test_small_and_large_things(tmp_path, monkeypatch, capsys):
+    """Of things that are known by hand: three quarters of a large cat are found; of two small birds one, all of it,
+    with as much of the background, and none of the other."""
+    monkeypatch.setattr(small_things, "ROWS", ("tags",))
+    C = np.zeros((2, 21, 21), np.int32)
+    C[0, 8, 8], C[0, 8, 0], C[0, 0, 0], C[0, 3, 3], C[0, 0, 3] = 300, 100, 460, 40, 40
+    C[1, 3, 0], C[1, 0, 0] = 60, 940
+    with pytest.raises(UserError, match=r"confusions.npz: no such file; run study/study.py tags"):
+        small_things.main(["--folder", str(tmp_path)])
+    (tmp_path / "tags/1").mkdir(parents=True)
+    np.savez_compressed(tmp_path / "tags/1/confusions.npz", C)
+    small_things.main(["--folder", str(tmp_path), "--out", str(tmp_path)])
+    found = json.loads((tmp_path / "small_things.json").read_text())
+    assert found == [{"row": "tags", "small": {"things": 2, "missed": 50.0, "found": 50.0, "iou": 25.0},
+                      "large": {"things": 1, "missed": 0.0, "found": 75.0, "iou": 75.0}}]
+    assert cells(capsys.readouterr().out)["CCNN, tags"] == ["50.0", "0.0", "50.0", "75.0", "25.0", "75.0"]
+    with pytest.raises(UserError, match="no small things"):
+        small_things.measure(C[:1, [0, 8]][:, :, [0, 8]])
 
 
 def test_crfs_at_other_sizes_of_the_photograph(here, monkeypatch, capsys):

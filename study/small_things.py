@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""Whether sizes find the place of things better than tags, and miss small ones (paper, section 7.3, the figure).
+
+    study/study.py tags size size_10 size_10_hard --seeds 1     # the models, and what every image adds to their scores
+    study/small_things.py --out docs                            # the table, and small_things.json
+
+A thing is a class in an image of val. It is small if it fills less than a tenth of the image, which is what the bit of
+size says. With C the confusion matrix of the image alone, C[true label, predicted label] in pixels,
+
+    share found    C[l,l] / sum_m C[l,m]            a thing is missed if less than a tenth of it is found
+    IoU            C[l,l] / (sum_m C[l,m] + sum_m C[m,l] - C[l,l])
+
+of a thing; the table has the means over things.
+"""
+import json
+from pathlib import Path
+
+import _activate  # noqa: F401
+import numpy as np
+import runs
+from experiments import EXPERIMENTS
+
+from ccnn import command
+from ccnn.errors import UserError
+from ccnn.files import whole_file
+from ccnn.labels import BACKGROUND
+from ccnn.paper import SIZE
+from ccnn.tables import markdown_table
+
+ROWS = ("tags", "size", "size_10", "size_10_hard")
+MISSED = 0.1            # a thing of which less is found
+
+
+def main(argv=None):
+    args = parse_args(argv)
+    found = [{"row": row, **measure(read_confusions(args.folder / row / "1"))} for row in ROWS]
+    print(table(found))
+    if args.out:
+        with whole_file(args.out / "small_things.json") as part:
+            part.write_text("[\n" + ",\n".join(map(json.dumps, found)) + "\n]\n")
+
+
+def read_confusions(folder):
+    """Images x L x L of a run; UserError if it was not scored."""
+    path = folder / runs.confusions_name("")
+    try:
+        return np.load(path)["arr_0"]
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; run study/study.py {folder.parent.name} --seeds 1") from None
+
+
+def measure(C):
+    """{"small", "large": {"things", "missed", "found", "iou"}} in percent, but for the number of things."""
+    right, true, predicted = np.diagonal(C, axis1=1, axis2=2), C.sum(axis=2), C.sum(axis=1)
+    there = true > 0
+    there[:, BACKGROUND] = False
+    large = true > SIZE["large"] * C.sum(axis=(1, 2))[:, None]
+    return {name: of_things(*(values[some].astype(float) for values in (right, true, predicted)))
+            for name, some in (("small", there & ~large), ("large", there & large))}
+
+
+def of_things(right, true, predicted):
+    if not right.size:
+        raise UserError("there are no small things, or no large ones; score the row on all of val")
+    found = right / true
+    return {"things": right.size,
+            **{name: round(100 * float(values.mean()), 1) for name, values in (
+                ("missed", found < MISSED), ("found", found), ("iou", right / (true + predicted - right)))}}
+
+
+def table(found):
+    lines = [[EXPERIMENTS[one["row"]].title, *(one[size][what] for what in ("missed", "found", "iou")
+                                               for size in ("small", "large"))] for one in found]
+    return markdown_table(["system", *(f"{what}, {size}" for what in ("missed", "share found", "IoU")
+                                       for size in ("small", "large"))], lines)
+
+
+def parse_args(argv):
+    parser = command.parser(__doc__)
+    add = parser.add_argument
+    add("--folder", type=Path, default=Path("output/study"), metavar="DIR", help="of the runs (default: %(default)s)")
+    add("--out", type=Path, metavar="DIR", help="also write small_things.json here")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    command.run(main)
