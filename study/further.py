@@ -17,6 +17,7 @@ import points
 import runs
 from experiments import EXPERIMENTS
 from scipy.ndimage import uniform_filter
+from scipy.special import softmax
 from superpixels import superpixels
 from teach import TINY
 
@@ -42,6 +43,7 @@ CUES = 0.05, 0.2        # the hottest cells of a class, and the coldest of the i
 CUE_SHARE = 0.7         # of the cells of a cue have its label, if cues are rows
 CUE_PRICE = 2.0         # of such a row, as of the tags' own
 QUANTILES = 0.1, 0.9    # of areas: bounds that are learnt from masks
+RIM = 1 / 8, 0.8        # of a photograph: as wide as this part of its sides; this much of it is background
 
 
 def main(argv=None):
@@ -65,7 +67,8 @@ def main(argv=None):
         compare(cues, truth[at_cells].ravel(), right)
         parts = superpixels(around(read_image(args.root / f"JPEGImages/{name}.jpg"), f.shape[1:])[at_cells]).ravel()
         flat = np.ascontiguousarray(f.reshape(LABELS, -1))
-        for what, (scores, c) in further(flat, truth, cues, clicks, parts, guessed[name], bounds).items():
+        for what, (scores, c) in further(flat, truth, cues, clicks, parts, rim(*f.shape[1:]), guessed[name],
+                                         bounds).items():
             solved = ccnn.maximize(scores, c)
             labels = label_map(np.log(np.maximum(solved.p, TINY)).astype(np.float32).reshape(f.shape), *grid)
             contradictory[what] = contradictory.get(what, 0) + (solved.status == "infeasible")
@@ -79,11 +82,11 @@ def main(argv=None):
             part.write_text(json.dumps(result, indent=1) + "\n")
 
 
-def further(f, truth, cues, clicks, parts, guess, bounds):
+def further(f, truth, cues, clicks, parts, edge, guess, bounds):
     """{what is known of an image: (scores, constraints)}
 
     f : scores, L x cells;  cues, clicks : labels of cells, VOID where nothing is known;  parts : superpixels of cells
-    guess : area of the background;  bounds : of learn_bounds
+    edge : whether a cell is in the rim;  guess : area of the background;  bounds : of learn_bounds
     """
     there = np.isin(np.arange(LABELS), truth) | (np.arange(LABELS) == BACKGROUND)
     tags, about = tag_constraints(there), share_constraints(there, guess)
@@ -91,6 +94,8 @@ def further(f, truth, cues, clicks, parts, guess, bounds):
     rows = {"tags, and cells of the classifier's cues": known(tags, cues),
             "tags, and the cues as rows of regions": with_rows(tags, by_label(cues)),
             "tags, and the superpixels of the cues as rows of regions": with_rows(tags, by_superpixel(cues, parts)),
+            "tags, and a rim that is mostly background": with_rows(tags, [(BACKGROUND, edge)], RIM[1]),
+            "tags, and the area of the background that the net itself finds": share_constraints(there, own_area(f)),
             "tags, and a point of each class": known(tags, clicks),
             "tags, and lower bounds of each class from masks": with_bounds(tags, lower),
             "tags, and bounds of each class and of the background from masks": with_bounds(
@@ -130,13 +135,13 @@ def known(c, cells):
     return with_known_pixels(c, mask_constraints(cells.ravel(), LABELS), mask_share=np.inf)
 
 
-def with_rows(c, rows):
+def with_rows(c, rows, share=CUE_SHARE):
     """The constraints c, and a row for every (label, region of cells):
-    (1/n) sum_{i in region} p[l,i] >= CUE_SHARE |region| / n, at a price."""
+    (1/n) sum_{i in region} p[l,i] >= share |region| / n, at a price."""
     labels, regions = zip(*rows)
     ones = np.ones((len(c), len(regions[0])))
     return Constraints(np.vstack([c.A, np.eye(LABELS)[list(labels)]]),
-                       [*c.b, *(CUE_SHARE * region.mean() for region in regions)],
+                       [*c.b, *(share * region.mean() for region in regions)],
                        [*c.beta, *[CUE_PRICE] * len(labels)], c.allowed, np.vstack([ones, *regions]))
 
 
@@ -149,6 +154,18 @@ def by_superpixel(cues, parts):
     """[(label, the cells of a superpixel)] of those that hold a cue, and the label of most of their cues."""
     sure = cues != VOID
     return [(np.bincount(cues[sure & (parts == part)]).argmax(), parts == part) for part in np.unique(parts[sure])]
+
+
+def rim(height, width):
+    """Whether a cell is in the rim of the photograph; cells in the order of the scores."""
+    y, x = ((np.arange(cells) + 0.5) / cells for cells in (height, width))
+    inside = [np.minimum(at, 1 - at) >= RIM[0] for at in (y, x)]
+    return ~np.outer(*inside).ravel()
+
+
+def own_area(f):
+    """The share of the background in q, the net's output."""
+    return float(softmax(f, axis=0)[BACKGROUND].mean())
 
 
 def around(rgb, cells):

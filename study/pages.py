@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write docs/reproduction.md, docs/study_tables.md and README's results from what the study found.
+"""Write docs/reproduction.md, docs/study_details.md and README's results from what the study found.
 
     study/study.py --report --out docs          # docs/study.json, of the runs that are there
     study/choices.py --report --out docs        # docs/choices.json
@@ -17,6 +17,7 @@ import crf_sizes
 import further
 import numpy as np
 import report
+import small_things
 import solves
 from experiments import EXPERIMENTS
 
@@ -31,8 +32,8 @@ from ccnn.tables import markdown_table
 # The files of docs/, in the order of Study, and the commands that write them.
 MADE_BY = {"study.json": "study/study.py --report --out docs", "choices.json": "study/choices.py --report --out docs",
            "solves.json": "study/solves.py --out docs", "further.json": "study/further.py --out docs",
-           "crf_sizes.json": "study/crf_sizes.py --out docs",
-           "crf_100.json": "tools/tune_crf.py --out docs/crf_100.json as docs/reproduction.md has it"}
+           "crf_sizes.json": "study/crf_sizes.py --out docs", "small_things.json": "study/small_things.py --out docs",
+           "crf_100.json": "tools/tune_crf.py --out docs/crf_100.json as docs/study_details.md has it"}
 
 # The rows of README's table.
 RESULTS = ("mil_fcn", "mil_base", "em_adapt", "em_adapt_image", "tags_cells", "tags", "taught_tags",
@@ -56,7 +57,7 @@ def pages(study):
     if found != 1:
         raise UserError(f"{ROOT / 'README.md'}: has {found} sections \"## Results\" before another one, need 1")
     return {"docs/reproduction.md": filled("reproduction.md", study),
-            "docs/study_tables.md": filled("study_tables.md", study), "README.md": readme}
+            "docs/study_details.md": filled("study_details.md", study), "README.md": readme}
 
 
 def filled(name, study):
@@ -75,15 +76,16 @@ def filled(name, study):
 
 class Study:
     """What docs/ holds of the study."""
-    def __init__(self, results, trials, solved, more, sizes, search):
+    def __init__(self, results, trials, solved, more, sizes, things, search):
         self.results, self.trials, self.solved, self.more, self.sizes = results, trials, solved, more, sizes
-        self.search = search
+        self.things, self.search = things, search
         self.tables = {**report.tables(results), "rates": choices.rates_table(trials, choices.GRIDS),
                        "lengths": choices.lengths_table(trials),
                        "starts": choices.rates_table(trials, choices.STARTS),
                        "settings": choices.settings_table(trials), "solves": solves.table(solved),
                        "further": further.table(more), "crf_sizes": crf_sizes.table(sizes),
-                       "search": search_table(search), "results": results_table(results)}
+                       "small_things": small_things.table(things), "search": search_table(search),
+                       "results": results_table(results)}
 
     @classmethod
     def read(cls):
@@ -234,6 +236,12 @@ def p_with(study, *words):
     return f"{study.more['miou'][' '.join(words)]:.1f}"
 
 
+def things(study, row, size, what):
+    """Of the small or large things: percent that are missed, share that is found, or IoU; "things": their number."""
+    found, = (one for one in study.things if one["row"] == row)
+    return f"{found[size][what]:,}"
+
+
 def not_run(study):
     """The rows of which there is no run."""
     left = [name for name in EXPERIMENTS if not report.mious(study.results, name)]
@@ -246,7 +254,7 @@ def table(study, name):
 
 FIGURES = {verb.__name__: verb for verb in (mean, gap, verdict, paper, paper_gap, gain, half, held, reduced, found_crf,
                                             bounds, paper_bounds, deviation, paper_deviation, below_50, cues, p_with,
-                                            not_run, table)}
+                                            things, not_run, table)}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,17 @@
 """The tables and the figure of the study, made from what its runs scored."""
 import numpy as np
-from experiments import COMPARED, EXPERIMENTS, MAIN, MASKS, ON_OWN, ORDERINGS, OTHERS, bounds_name, masks_name
+from experiments import (
+    COMPARED,
+    EXPERIMENTS,
+    FURTHER_ORDERINGS,
+    MAIN,
+    MASKS,
+    ON_OWN,
+    ORDERINGS,
+    OTHERS,
+    bounds_name,
+    masks_name,
+)
 from runs import miou
 
 from ccnn.files import whole_file
@@ -17,7 +28,8 @@ TUNED = "crf_100"                               # a file of tools/tune_crf.py in
 def tables(results):
     """{title: Markdown} of what is there."""
     return {"systems": systems_table(results, MAIN), "own": systems_table(results, ON_OWN),
-            "others": systems_table(results, OTHERS), "orderings": orderings_table(results),
+            "others": systems_table(results, OTHERS), "orderings": orderings_table(results, ORDERINGS),
+            "further_orderings": orderings_table(results, FURTHER_ORDERINGS),
             "bounds": bounds_table(results), "semi": masks_table(results), "conv5": conv5_table(results),
             "taught": taught_table(results), "pixels": pixels_table(results), "tuned": tuned_table(results),
             "half": half_table(results), "classes": classes_table(results)}
@@ -25,7 +37,7 @@ def tables(results):
 
 def systems_table(results, rows):
     """Systems without and with CRF; beside the paper, if it has any of them."""
-    lines, titles = [], ["system", "command", "runs", "mIoU ± seeds", "± images", "authors' CRF", "their untuned",
+    lines, titles = [], ["system", "row", "runs", "mIoU ± seeds", "± images", "authors' CRF", "their untuned",
                          "our CRF", "paper", "paper, CRF"]
     for name in rows:
         title, paper_row = EXPERIMENTS[name].title, EXPERIMENTS[name].paper
@@ -40,15 +52,15 @@ def systems_table(results, rows):
 
 def system_line(results, name, title, kind, presets, paper_row):
     ours = mious(results, name, kind)
-    return [title, f"`study/study.py {name}`", str(len(ours)), said(ours), over_images(draws(results, name, kind)),
+    return [title, f"`{name}`", str(len(ours)), said(ours), over_images(draws(results, name, kind)),
             *(said(mious(results, name, preset)) for preset in presets),
             *(paper_miou(paper_row, crf) for crf in (False, True))]
 
 
-def orderings_table(results):
+def orderings_table(results, orderings):
     """Which of two systems is better, and whether the gap exceeds two of its standard errors."""
     lines = []
-    for better, worse in ORDERINGS:
+    for better, worse in orderings:
         if mious(results, better) and mious(results, worse):
             holds, gap, seeds, images = compared(results, better, worse)
             theirs = paper_gap(better, worse)
