@@ -238,8 +238,8 @@ def p_with(study, *words):
 
 def things(study, row, size, what):
     """Of the small or large things: percent that are missed, share that is found, or IoU; "things": their number."""
-    found, = (one for one in study.things if one["row"] == row)
-    return f"{found[size][what]:,}"
+    found, = (one[size][what] for one in study.things if one["row"] == row)
+    return f"{found:,}" if what == "things" else f"{found[0]:.1f}"
 
 
 def not_run(study):

@@ -476,11 +476,15 @@ def resampled(run, kind):
     The sets are the same for every run, so that gaps can be compared set by set.
     """
     C = np.load(confusions_file(run, kind))["arr_0"]
-    counts = np.random.default_rng(0).multinomial(len(C), np.full(len(C), 1 / len(C)), DRAWS)
-    drawn = (counts @ C.reshape(len(C), -1).astype(float)).reshape(DRAWS, *C.shape[1:])
+    drawn = (drawn_images(len(C)) @ C.reshape(len(C), -1).astype(float)).reshape(DRAWS, *C.shape[1:])
     right = np.diagonal(drawn, axis1=1, axis2=2)
     with np.errstate(invalid="ignore"):             # a class that a set does not show
         return (100 * np.nanmean(right / (drawn.sum(axis=1) + drawn.sum(axis=2) - right), axis=1)).round(2).tolist()
+
+
+def drawn_images(number):
+    """How often every image is in each of DRAWS sets of as many images, drawn with replacement: DRAWS x number."""
+    return np.random.default_rng(0).multinomial(number, np.full(number, 1 / number), DRAWS)
 
 
 def on_half(run, kind):

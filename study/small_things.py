@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Whether sizes find the place of things better than tags, and miss small ones (paper, section 7.3, the figure).
 
-    study/study.py tags size size_10 size_10_hard --seeds 1     # the models, and what every image adds to their scores
-    study/small_things.py --out docs                            # the table, and small_things.json
+    study/study.py tags size size_hard_started size_10 size_10_hard --seeds 1       # the models, and their scores
+    study/small_things.py --out docs                                                # the table, and small_things.json
 
 A thing is a class in an image of val. It is small if it fills less than a tenth of the image, which is what the bit of
 size says. With C the confusion matrix of the image alone, C[true label, predicted label] in pixels,
@@ -10,7 +10,7 @@ size says. With C the confusion matrix of the image alone, C[true label, predict
     share found    C[l,l] / sum_m C[l,m]            a thing is missed if less than a tenth of it is found
     IoU            C[l,l] / (sum_m C[l,m] + sum_m C[m,l] - C[l,l])
 
-of a thing; the table has the means over things.
+of a thing; the table has the means over things, of one run, ± their standard deviation over sets of images.
 """
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ from ccnn.labels import BACKGROUND
 from ccnn.paper import SIZE
 from ccnn.tables import markdown_table
 
-ROWS = ("tags", "size", "size_10", "size_10_hard")
+ROWS = ("tags", "size", "size_hard_started", "size_10", "size_10_hard")
 MISSED = 0.1            # a thing of which less is found
 
 
@@ -50,27 +50,31 @@ def read_confusions(folder):
 
 
 def measure(C):
-    """{"small", "large": {"things", "missed", "found", "iou"}} in percent, but for the number of things."""
+    """{"small", "large": {"things", "missed", "found", "iou"}}: their number; in percent [mean, deviation]"""
     right, true, predicted = np.diagonal(C, axis1=1, axis2=2), C.sum(axis=2), C.sum(axis=1)
     there = true > 0
     there[:, BACKGROUND] = False
     large = true > SIZE["large"] * C.sum(axis=(1, 2))[:, None]
-    return {name: of_things(*(values[some].astype(float) for values in (right, true, predicted)))
+    with np.errstate(invalid="ignore"):                 # classes that are not there
+        found, iou = right / true, right / (true + predicted - right)
+    return {name: {"things": int(some.sum()), **{what: mean_of_things(values, some) for what, values in (
+        ("missed", found < MISSED), ("found", found), ("iou", iou))}}
             for name, some in (("small", there & ~large), ("large", there & large))}
 
 
-def of_things(right, true, predicted):
-    if not right.size:
-        raise UserError("there are no small things, or no large ones; score the row on all of val")
-    found = right / true
-    return {"things": right.size,
-            **{name: round(100 * float(values.mean()), 1) for name, values in (
-                ("missed", found < MISSED), ("found", found), ("iou", right / (true + predicted - right)))}}
+def mean_of_things(values, some):
+    """[mean over some things, its deviation over sets of images], in percent; arrays of images x L."""
+    sums, things = np.where(some, values, 0).sum(axis=1), some.sum(axis=1)
+    drawn = runs.drawn_images(len(values))
+    with np.errstate(invalid="ignore"):                 # a set without such things
+        means = (drawn @ sums) / (drawn @ things)
+    return [round(100 * float(share), 1) for share in (sums.sum() / things.sum(), np.nanstd(means, ddof=1))]
 
 
 def table(found):
-    lines = [[EXPERIMENTS[one["row"]].title, *(one[size][what] for what in ("missed", "found", "iou")
-                                               for size in ("small", "large"))] for one in found]
+    lines = [[EXPERIMENTS[one["row"]].title, *("{:.1f} ± {:.1f}".format(*one[size][what])
+                                               for what in ("missed", "found", "iou") for size in ("small", "large"))]
+             for one in found]
     return markdown_table(["system", *(f"{what}, {size}" for what in ("missed", "share found", "IoU")
                                        for size in ("small", "large"))], lines)
 

@@ -471,12 +471,19 @@ def test_small_and_large_things(tmp_path, monkeypatch, capsys):
     (tmp_path / "tags/1").mkdir(parents=True)
     np.savez_compressed(tmp_path / "tags/1/confusions.npz", C)
     small_things.main(["--folder", str(tmp_path), "--out", str(tmp_path)])
-    found = json.loads((tmp_path / "small_things.json").read_text())
-    assert found == [{"row": "tags", "small": {"things": 2, "missed": 50.0, "found": 50.0, "iou": 25.0},
-                      "large": {"things": 1, "missed": 0.0, "found": 75.0, "iou": 75.0}}]
-    assert cells(capsys.readouterr().out)["CCNN, tags"] == ["50.0", "0.0", "50.0", "75.0", "25.0", "75.0"]
-    with pytest.raises(UserError, match="no small things"):
-        small_things.measure(C[:1, [0, 8]][:, :, [0, 8]])
+    found, = json.loads((tmp_path / "small_things.json").read_text())
+    for size, things, *means in (("small", 2, 50.0, 50.0, 25.0), ("large", 1, 0.0, 75.0, 75.0)):
+        assert found[size]["things"] == things
+        assert [found[size][what][0] for what in ("missed", "found", "iou")] == means
+    told = cells(capsys.readouterr().out)["CCNN, tags"]
+    assert [cell.split(" ± ")[0] for cell in told] == ["50.0", "0.0", "50.0", "75.0", "25.0", "75.0"]
+
+
+def test_the_deviation_of_things_over_images():
+    """Half of 400 things, one an image, are found: sqrt(0.25 / 400) = 2.5 %."""
+    values = np.repeat([0.0, 1.0], 200)[:, None]
+    mean, error = small_things.mean_of_things(values, np.ones((400, 1), bool))
+    assert mean == 50 and 2.1 < error < 2.9
 
 
 def test_crfs_at_other_sizes_of_the_photograph(here, monkeypatch, capsys):
@@ -757,7 +764,7 @@ SEARCH = {"preset": BEST, "images": 100, "tried": [[None, 40.04], [BEST, 44.06],
     [preset._asdict(), 41.0] for preset in crf.PRESETS.values())]}
 
 
-THINGS = {"things": 1234, "missed": 5.0, "found": 70.2, "iou": 9.0}
+THINGS = {"things": 1234, "missed": [5.0, 1.0], "found": [70.2, 1.0], "iou": [9.0, 1.0]}
 
 
 def test_the_table_of_the_search():
