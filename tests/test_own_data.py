@@ -194,6 +194,9 @@ CHANGES = {         # each on the folder that the ones before it left
 }
 
 
+MASKS_AFTER = ("order", "replaced", "name")         # the names move, or the photographs: masks are made and scored
+
+
 def test_after_each_change_the_masks_carry_the_right_names(photos, place, truth, run):
     features = photos / ".ccnn/features"
     for kind, change in CHANGES.items():
@@ -209,6 +212,8 @@ def test_after_each_change_the_masks_carry_the_right_names(photos, place, truth,
         for size in RECIPE.sizes:
             assert (features / f"{size}/late.npy").exists() == (photos / "late.jpg").exists()
 
+        if kind not in MASKS_AFTER:
+            continue
         # masks of another model do not mix with those of this one
         command = "tools/infer.py --model photos/model.ccnn --out masks --no-overlay new_photos"
         if kind == "order":

@@ -6,7 +6,7 @@ import oracles
 import pytest
 from oracles import Problem, distance
 from scipy import optimize
-from scipy.special import logsumexp, softmax, xlogy
+from scipy.special import log_softmax, logsumexp, softmax, xlogy
 
 import ccnn
 from ccnn import Constraints, tag_constraints
@@ -80,6 +80,27 @@ def test_the_dual_is_concave(kind):
         assert bend >= -1e-12
         bends.append(bend)
     assert np.median(bends) > 1e-4
+
+
+def test_the_loss_of_a_linear_model_is_convex_where_p_is_held():
+    """Section 4.2: between two models it lies below the line through them; where p follows the model, it need not."""
+    rng = np.random.default_rng(0)
+    x, c = rng.normal(size=(4, 30)), Constraints(np.eye(3)[[1, 2]], [0.4, 0.3], [inf, 2.0])
+    held = ccnn.maximize(rng.normal(size=(3, 4)) @ x, c).p
+
+    def cross_entropy(W):
+        return -(held * log_softmax(W @ x, axis=0)).sum(axis=0).mean()
+
+    def optimal(W):
+        return ccnn.maximize(W @ x, c).value
+
+    bends = {cross_entropy: [], optimal: []}
+    for _ in range(50):
+        one, two = 3 * rng.normal(size=(2, 3, 4))
+        for loss, found in bends.items():
+            found.append((loss(one) + loss(two)) / 2 - loss((one + two) / 2))
+    assert min(bends[cross_entropy]) > 1e-3
+    assert min(bends[optimal]) < -1e-3
 
 
 def test_the_gradient_of_the_dual_is_b_minus_the_rows():
