@@ -39,7 +39,8 @@ MADE_BY = {"study.json": "study/study.py --report --out docs", "choices.json": "
 RESULTS = ("mil_fcn", "mil_base", "em_adapt", "em_adapt_image", "tags_cells", "tags", "taught_tags",
            "em_adapt_image_train_321", "tags_train_321", "taught_em_adapt_image_train_321",
            "taught_tags_train_321", "size", "size_hard_started", "size_10", "size_10_hard", "taught_size_hard",
-           "shares", "taught_shares", "filled_boxes", "boxes", "taught_boxes", "full", "conv5_full")
+           "conv5_taught_size_hard", "shares", "taught_shares", "filled_boxes", "boxes", "taught_boxes", "full",
+           "conv5_full_epoch")
 
 
 def main(argv=None):
@@ -143,7 +144,8 @@ def mean(study, row, kind=""):
 
 def gap(study, better, worse, kind=""):
     """How much more one row scores than another."""
-    return f"{np.mean(study.mious(better, kind)) - np.mean(study.mious(worse, kind)):+.1f}"
+    found = np.mean(study.mious(better, kind)) - np.mean(study.mious(worse, kind))
+    return f"{round(found, 1) + 0:+.1f}"           # not -0.0
 
 
 def verdict(study, better, worse):
@@ -184,6 +186,12 @@ def held(study, row, rate=None, kind="miou"):
     else:
         changes = choices.as_in_study(row)
     return f"{choices.scores(study.trials, row, kind)[tuple(changes)]:.1f}"
+
+
+def held_after(study, row, steps):
+    """mIoU on images held out after so many steps, at the study's rate."""
+    changes, = (changes for changes in choices.longer(row) if changes[-1] == f"max_iter={steps}")
+    return f"{choices.scores(study.trials, row)[tuple(changes)]:.1f}"
 
 
 def reduced(study, kind):
@@ -252,9 +260,9 @@ def table(study, name):
     return study.tables[name].rstrip("\n")
 
 
-FIGURES = {verb.__name__: verb for verb in (mean, gap, verdict, paper, paper_gap, gain, half, held, reduced, found_crf,
-                                            bounds, paper_bounds, deviation, paper_deviation, below_50, cues, p_with,
-                                            things, not_run, table)}
+FIGURES = {verb.__name__: verb for verb in (
+    mean, gap, verdict, paper, paper_gap, gain, half, held, held_after, reduced, found_crf, bounds, paper_bounds,
+    deviation, paper_deviation, below_50, cues, p_with, things, not_run, table)}
 
 
 if __name__ == "__main__":

@@ -193,10 +193,13 @@ def test_rows_are_made_of_what_their_titles_say(here):
                           "em_adapt_random", "em_adapt_train", "em_adapt_train_321", "em_adapt_train_0.2_0.3",
                           "em_adapt_bounds_train", "em_adapt_crops", "crops_cells", "tags_cells", "tags_cells_started",
                           "tags_cells_train", "tags_cells_train_321", "tags_bounds_train", "tags_std_0.1",
-                          "tags_std_1"}
+                          "tags_std_1", "tags_no_upper", "crops_no_upper", "size_hard_cells"}
     assert {name for name, e in experiments.EXPERIMENTS.items() if "cells only" in e.title} <= cells_only
     assert "masks.txt" in net("semi_5_percent") and "masks.txt" not in net("tags")
     assert '"fg_lower": 0.2' in net("bounds_0.2_0.2_0.7")
+    for name, system in (("tags_no_upper", "tags"), ("crops_no_upper", "crops")):
+        assert '"bg_upper": 1' in net(name) and '"bg_upper": 0.7' in net(system)
+    assert '"hold": 2' in net("tags_kept") and "hold" not in net("tags")
 
     def having(text):
         return {name for name in experiments.EXPERIMENTS if text in net(name)}
@@ -790,8 +793,8 @@ def test_a_figure_of_the_pages(tmp_path, monkeypatch):
             ("verdict size tags", "undecided: +0.5"), ("paper mil_base", "17.8"),
             ("paper mil_base ilp", "32.6"), ("paper_gap crops tags", "+1.1"), ("paper_deviation", "0.74"),
             ("paper_bounds 0.1 0.2 0.5", "-3.9"), ("gain tags heads", "+6.0"), ("half tags", "21.0 ± 1.0"),
-            ("held tags 1e-3", "34.4"), ("held tags", "36.1"), ("held tags 1e-3 ilp", "20.0"),
-            ("reduced heads", "+0.3"),
+            ("held tags 1e-3", "34.4"), ("held tags", "36.1"), ("held_after tags 3968", "36.1"),
+            ("held tags 1e-3 ilp", "20.0"), ("reduced heads", "+0.3"),
             ("found_crf", "weight 4, 40 pixels of 500, 9 levels"),
             ("bounds 0.1 0.2 0.8", "+4.0"), ("deviation", "2.13"), ("below_50 size", "75"), ("cues classes", "61"),
             ("p_with tags", "37.8"), ("things tags small things", "1,234"), ("things tags large found", "70.2")):
