@@ -205,12 +205,12 @@ def test_rows_are_made_of_what_their_titles_say(here):
         return {name for name in experiments.EXPERIMENTS if text in net(name)}
     assert having("scribbles") == having('"supervised": 0') == {"points"}
     assert having("shares.csv") == {"shares", "conv5_shares"} and having('"crop":') == {
-        "crops", "crops_cells", "em_adapt_crops"}
+        "crops", "crops_cells", "em_adapt_crops", "crops_no_upper"}
     assert having(f'"features": "{POOL4}"') == having('name: "conv5_3"') - having('name: "conv4_3"') == {
         name for name, e in experiments.EXPERIMENTS.items() if "conv5 learns" in e.title}
     assert having(f'"features": "{POOL3}"') == having('name: "conv4_3"') == {"conv4_full"} == {
         name for name, e in experiments.EXPERIMENTS.items() if "conv4 and conv5 learn" in e.title}
-    assert having('"hold": 2') == having('"number"') == {"tags_held"}
+    assert having('"hold": 2') == having('"number"') == {"tags_held", "tags_kept"}
     assert having('"hardness": 1000') == {
         name for name, e in experiments.EXPERIMENTS.items() if "hardness 1000" in e.title and not e.taught}
     assert having(f'"features": "{FEATURES}_321"') == {
