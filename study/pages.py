@@ -144,15 +144,14 @@ def mean(study, row, kind=""):
 
 def gap(study, better, worse, kind=""):
     """How much more one row scores than another."""
-    found = np.mean(study.mious(better, kind)) - np.mean(study.mious(worse, kind))
-    return f"{round(found, 1) + 0:+.1f}"           # not -0.0
+    return report.signed(np.mean(study.mious(better, kind)) - np.mean(study.mious(worse, kind)))
 
 
 def verdict(study, better, worse):
     """Whether a row scores more than another, and how much."""
     study.mious(better), study.mious(worse)
     holds, found, *_ = report.compared(study.results, better, worse)
-    return f"{holds}: {found:+.1f}"
+    return f"{holds}: {report.signed(found)}"
 
 
 def paper(study, row, prior=""):

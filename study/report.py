@@ -64,8 +64,8 @@ def orderings_table(results, orderings):
         if mious(results, better) and mious(results, worse):
             holds, gap, seeds, images = compared(results, better, worse)
             theirs = paper_gap(better, worse)
-            lines.append([f"{EXPERIMENTS[better].title} > {EXPERIMENTS[worse].title}", holds, f"{gap:+.1f}",
-                          f"{seeds:.1f}", f"{images:.1f}", f"{theirs:+.1f}" if theirs else None])
+            lines.append([f"{EXPERIMENTS[better].title} > {EXPERIMENTS[worse].title}", holds, signed(gap),
+                          f"{seeds:.1f}", f"{images:.1f}", signed(theirs) if theirs else None])
     return markdown_table(["ordering", "holds", "gap", "± seeds", "± images", "in the paper"], lines)
 
 
@@ -258,6 +258,11 @@ def paper_gap(better, worse):
 def deviation(values):
     """Standard deviation over the seeds; None of a single one."""
     return float(np.std(values, ddof=1)) if len(values) > 1 else None
+
+
+def signed(value):
+    """With one digit and its sign; not -0.0."""
+    return f"{round(value, 1) + 0:+.1f}"
 
 
 def said(values):
