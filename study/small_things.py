@@ -14,6 +14,7 @@ of a thing; the table has the means over things, of one run, ± their standard d
 """
 import json
 from pathlib import Path
+from zipfile import BadZipFile
 
 import _activate  # noqa: F401
 import numpy as np
@@ -47,6 +48,9 @@ def read_confusions(folder):
         return np.load(path)["arr_0"]
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; run study/study.py {folder.parent.name} --seeds 1") from None
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+        raise UserError(f"{path}: is damaged; remove {folder / 'score.json'}, and run study/study.py "
+                        f"{folder.parent.name} --seeds 1") from None
 
 
 def measure(C):

@@ -472,6 +472,10 @@ def test_small_and_large_things(tmp_path, monkeypatch, capsys):
     with pytest.raises(UserError, match=r"confusions.npz: no such file; run study/study.py tags"):
         small_things.main(["--folder", str(tmp_path)])
     (tmp_path / "tags/1").mkdir(parents=True)
+    for damaged in (b"", b"PK\3\4 cut"):
+        (tmp_path / "tags/1/confusions.npz").write_bytes(damaged)
+        with pytest.raises(UserError, match=r"confusions.npz: is damaged; remove .*score.json, and run"):
+            small_things.main(["--folder", str(tmp_path)])
     np.savez_compressed(tmp_path / "tags/1/confusions.npz", C)
     small_things.main(["--folder", str(tmp_path), "--out", str(tmp_path)])
     found, = json.loads((tmp_path / "small_things.json").read_text())
