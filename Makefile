@@ -6,7 +6,7 @@ RUNTIME := .caffe/current/complete
 PYTHON  := .caffe/bin/python
 SUFFIX  := $(if $(CAFFE_PYTHON),$(shell $(CAFFE_PYTHON) -c "from sysconfig import *; print(get_config_var('EXT_SUFFIX'))" \
              2> /dev/null),.cpython-39-x86_64-linux-gnu.so)
-DUAL    := ccnn/dual$(SUFFIX)
+DUAL    := ccnn/solver/dual$(SUFFIX)
 SOURCES := $(shell find cython -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
 export CAFFE_PYTHON CAFFE
@@ -46,7 +46,7 @@ TORCH_PYTHON ?= python3
 	.torch/bin/pip install -q $(TORCH) pytest hypothesis
 	@touch $@
 
-.torch/package: .torch/complete setup.py pyproject.toml $(SOURCES) $(wildcard ccnn/*.py)
+.torch/package: .torch/complete setup.py pyproject.toml $(SOURCES) $(shell find ccnn -name "*.py")
 	.torch/bin/pip install -q .
 	@touch $@
 
@@ -94,7 +94,7 @@ bench: $(DUAL) mpi .torch/package  ## measure everything again: every docs/bench
 	$(PYTHON) bench/bench_mpi.py --out docs
 
 clean:  ## remove what was compiled and cached, and the demo; .caffe/, data/ and snapshots/ stay
-	rm -rf build *.egg-info .torch ccnn/*.so output/demo .pytest_cache .hypothesis .ruff_cache .mypy_cache
+	rm -rf build *.egg-info .torch ccnn/*/*.so output/demo .pytest_cache .hypothesis .ruff_cache .mypy_cache
 	find cython -name '*.c' -delete
 
 help:  ## this list

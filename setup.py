@@ -1,11 +1,11 @@
-"""Compile the solver: cython/ccnn/*.pyx become modules of the package ccnn.
+"""Compile the sources: cython/ccnn/ROOM/NAME.pyx becomes the module ccnn.ROOM.NAME.
 
     python setup.py build_ext --inplace      for this processor; pip install -e . too
     pip wheel .   pip install .              for every processor of the level x86-64-v3 (2013 and later)
     CCNN_ARCH=native pip install .           for this processor; any name that gcc's -march knows
 
 A build backend cannot tell `pip install .` from `pip wheel .`, and a wheel may travel: both get the safe level. The
-module ccnn._processor records what the others need; ccnn checks it before it loads them.
+module ccnn.solver._processor records what the others need; ccnn checks it before it loads them.
 """
 import os
 import platform
@@ -20,7 +20,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 SOURCES = Path("cython/ccnn")
-MODULES = sorted(path.stem for path in SOURCES.glob("*.pyx"))
+MODULES = sorted(SOURCES.glob("*/*.pyx"))
 
 # -ffast-math lets gcc call the vector exponentials of libmvec. It stays off the link line, where it would add start-up
 # code that makes the whole process flush denormal numbers to zero.
@@ -41,7 +41,7 @@ class BuildSolver(build_ext):
         arch = os.environ.get("CCNN_ARCH") or arch
         flags = [flag for flag in [f"-march={arch}", *FLAGS] if accepted(flag)]
         for extension in self.extensions:
-            if extension.name == "ccnn._processor":
+            if extension.name == "ccnn.solver._processor":
                 extension.define_macros.append(("CCNN_NEEDS", f'"{needs(arch)}"'))
             else:
                 extension.extra_compile_args += flags
@@ -74,8 +74,8 @@ os.chdir(Path(__file__).resolve().parent)
 setup(
     cmdclass={"build_ext": BuildSolver},
     ext_modules=cythonize(
-        [Extension(f"ccnn.{name}", [str(SOURCES / f"{name}.pyx")], include_dirs=[str(SOURCES)], libraries=["m"],
-                   depends=[str(path) for path in SOURCES.glob("*.h")]) for name in MODULES],
+        [Extension(f"ccnn.{path.parent.name}.{path.stem}", [str(path)], include_dirs=[str(path.parent)],
+                   libraries=["m"], depends=[str(header) for header in path.parent.glob("*.h")]) for path in MODULES],
         compiler_directives=dict(language_level=3, boundscheck=False, wraparound=False, cdivision=True,
                                  initializedcheck=False),
     ),

@@ -9,8 +9,8 @@ from measure import clock
 from plain_dual import PlainDual, PlainRows
 
 from ccnn import maximize
-from ccnn.errors import UserError
-from ccnn.paths import ROOT
+from ccnn._util.errors import UserError
+from ccnn._util.paths import ROOT
 
 TORCH = ROOT / ".torch/bin/python"
 

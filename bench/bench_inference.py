@@ -28,19 +28,19 @@ from PIL import Image
 from scipy.ndimage import gaussian_filter
 from tqdm import tqdm
 
-from ccnn import command
-from ccnn.crf import LONG_SIDE, PRESETS, dense_crf
-from ccnn.engines import PRECISIONS, instructions
-from ccnn.errors import UserError
-from ccnn.images import read_image, read_mask, shrink
-from ccnn.labels import LABELS
-from ccnn.lists import read_split
-from ccnn.net import load_caffe
-from ccnn.paths import ROOT
-from ccnn.photographs import find_photographs
-from ccnn.predict import NET, find_model
-from ccnn.scores import confusions, scored, truth_paths
-from ccnn.weights import read_caffemodel, write_caffemodel
+from ccnn._util.errors import UserError
+from ccnn._util.paths import ROOT
+from ccnn.cli import command
+from ccnn.crf.dense import LONG_SIDE, PRESETS, dense_crf
+from ccnn.evaluation.scores import confusions, scored
+from ccnn.images.ids import read_split, truth_paths
+from ccnn.images.labels import LABELS
+from ccnn.images.listing import find_photographs
+from ccnn.images.reading import read_image, read_mask, shrink
+from ccnn.inference.caffe_net import load_caffe
+from ccnn.inference.engines import PRECISIONS, instructions
+from ccnn.inference.predict import NET, find_model
+from ccnn.nets.weights import read_caffemodel, write_caffemodel
 
 SIZE = 321              # long side that the net sees
 

@@ -21,13 +21,13 @@ import numpy as np
 from bench_training import draw_features, draw_voc
 from measure import machine, publish
 
-from ccnn import command
-from ccnn.errors import UserError
-from ccnn.net import load_caffe
-from ccnn.paths import ROOT
-from ccnn.proto import read_net
-from ccnn.ranks import LIBRARY
-from ccnn.weights import convolutions, write_caffemodel
+from ccnn._util.errors import UserError
+from ccnn._util.paths import ROOT
+from ccnn.cli import command
+from ccnn.inference.caffe_net import load_caffe
+from ccnn.nets.caffe_files import read_net
+from ccnn.nets.weights import convolutions, write_caffemodel
+from ccnn.training.ranks import LIBRARY
 
 MPIEXEC = ROOT / ".caffe/mpi/bin/mpiexec"
 

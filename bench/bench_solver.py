@@ -22,10 +22,11 @@ from plain_dual import PlainDual, PlainRows, plain_lbfgsb, plain_pga
 from scipy import ndimage, sparse
 from tqdm import tqdm
 
-from ccnn import Constraints, box_constraints, command, maximize, size_constraints, tag_constraints
-from ccnn.dual import exp_pass
-from ccnn.errors import UserError
-from ccnn.files import whole_file
+from ccnn import Constraints, box_constraints, maximize, size_constraints, tag_constraints
+from ccnn._util.errors import UserError
+from ccnn._util.files import whole_file
+from ccnn.cli import command
+from ccnn.solver.dual import exp_pass
 
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"          # read when NumPy is imported

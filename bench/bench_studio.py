@@ -30,9 +30,9 @@ from measure import machine, publish
 from PIL import Image
 from tqdm import tqdm
 
-from ccnn import command
-from ccnn.errors import UserError
-from ccnn.paths import ROOT
+from ccnn._util.errors import UserError
+from ccnn._util.paths import ROOT
+from ccnn.cli import command
 
 WORK = ROOT / "output/bench_studio"
 

@@ -16,8 +16,8 @@ from scipy import ndimage
 from tqdm import tqdm
 
 import ccnn
-from ccnn import command
-from ccnn.labels import LABELS
+from ccnn.cli import command
+from ccnn.images.labels import LABELS
 from ccnn.torch import ConstrainedLoss, tag_constraints
 
 LIMIT = 1.3             # solver's times that the loss may cost

@@ -24,12 +24,12 @@ from PIL import Image
 from scipy import ndimage
 from tqdm import tqdm
 
-from ccnn import command
-from ccnn.labels import LABELS, indexed
-from ccnn.net import load_caffe
-from ccnn.paths import ROOT
-from ccnn.samples import FeatureSamples, Samples
-from ccnn.trunk import VGG16
+from ccnn._util.paths import ROOT
+from ccnn.cli import command
+from ccnn.data.samples import FeatureSamples, Samples
+from ccnn.images.labels import LABELS, indexed
+from ccnn.inference.caffe_net import load_caffe
+from ccnn.nets.backbones import VGG16
 
 SIDE = 63
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from ccnn.errors import UserError
+from ccnn._util.errors import UserError
 
 TIMER = Path(__file__).with_name("time_solver.py")
 REQUIRED = {"tags": 1.3, "tags, with gradient": 1.25, "size": 1.1, "boxes": 1.1}       # old / new, cold

@@ -1,7 +1,7 @@
-"""Every docs/bench_*.md ends with fingerprints of the sources that its figures depend on.
+"""Every docs/bench_*.md ends with fingerprints of the sources whose speed it states.
 
 `measure.publish` appends them to a page; tests/test_bench.py names the pages that are older than their sources.
-Comments and docstrings do not count: words change no figure.
+Comments, docstrings, imports and places do not count: neither words nor a move change a figure.
 """
 import ast
 import hashlib
@@ -10,38 +10,31 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
-SOLVER = ("bench/measure.py", "setup.py", "cython/ccnn/[!w]*.pyx", "cython/ccnn/*.pxd", "cython/ccnn/[!w]*.h",
-          "ccnn/constraints.py")
+SOLVER = ("cython/ccnn/solver/*.pyx", "cython/ccnn/solver/*.pxd", "cython/ccnn/solver/*.h")
 
-SOURCES = {             # page of docs/: patterns of the sources that decide its figures
-    "bench_solver.md": ("bench/bench_solver.py", *SOLVER),
-    "bench_training.md": (
-        "bench/bench_training.py", *SOLVER, "layers/*.py", "ccnn/samples.py", "ccnn/shown.py", "ccnn/dataset.py",
-        "ccnn/images.py", "ccnn/supervision.py", "ccnn/baselines.py", "ccnn/trunk.py", "ccnn/net.py",
-        "prototxt/ccnn_tags.prototxt", "solvers/ccnn_tags.prototxt",
-        "prototxt/head_size.prototxt", "solvers/head_size.prototxt"),
-    "bench_torch.md": ("bench/bench_torch.py", "ccnn/torch.py", *SOLVER),
-    "bench_mpi.md": (
-        "bench/bench_mpi.py", "bench/bench_training.py", *SOLVER, "layers/*.py", "tools/train.py", "ccnn/parallel.py",
-        "ccnn/ranks.py", "ccnn/training.py", "ccnn/samples.py", "ccnn/net.py",
-        "prototxt/demo_tags.prototxt", "prototxt/head_size.prototxt", "prototxt/ccnn_tags.prototxt"),
-    "bench_studio.md": ("bench/bench_studio.py", "bench/measure.py", "studio/*.py", "studio/page/*"),
-    "bench_inference.md": (
-        "bench/bench_inference.py", "bench/measure.py", "tools/infer.py", "prototxt/head_deploy.prototxt",
-        "ccnn/predict.py", "ccnn/net.py", "ccnn/grid.py", "ccnn/images.py", "ccnn/crf.py", "ccnn/masks.py",
-        "ccnn/pictures.py", "ccnn/workers.py", "ccnn/scores.py", "ccnn/engines.py", "ccnn/onnx_export.py",
-        "ccnn/leading_layers.py", "cython/ccnn/winograd.[hp]*", "bench/net_alone.py"),
+LOSSES = ("layers/constrained_loss.py", "layers/loss_layer.py", "layers/baseline_losses.py")
+
+NETS = ("prototxt/ccnn_tags.prototxt", "solvers/ccnn_tags.prototxt", "prototxt/head_size.prototxt",
+        "solvers/head_size.prototxt")
+
+SOURCES = {             # page of docs/: patterns of the sources whose speed it states
+    "bench_solver.md": SOLVER,
+    "bench_training.md": (*SOLVER, *LOSSES, *NETS),
+    "bench_torch.md": ("ccnn/torch.py", *SOLVER),
+    "bench_mpi.md": ("ccnn/training/parallel.py", *SOLVER),
+    "bench_studio.md": ("studio/album.py", "studio/page/grid.js", "studio/page/listing.js", "studio/page/store.js"),
+    "bench_inference.md": ("ccnn/images/grid.py", "ccnn/crf/dense.py", "ccnn/inference/leading_layers.py",
+                           "cython/ccnn/inference/*", "prototxt/head_deploy.prototxt"),
 }
 
-NEUTRAL = {             # modules of ccnn/ that decide no figure: arguments, messages, names and places of files
-    "command", "errors", "files", "labels", "lists", "paths", "photographs", "processor", "progress", "proto",
-    "weights"}
+
+IMPORTS = ast.Import, ast.ImportFrom
 
 
 def structure(node):
-    """A syntax tree as nested tuples, without docstrings; the same in every version of Python."""
+    """A syntax tree as nested tuples, without docstrings and imports; the same in every version of Python."""
     if isinstance(node, list):
-        return tuple(structure(item) for item in node if not is_text(item))
+        return tuple(structure(item) for item in node if not (is_text(item) or isinstance(item, IMPORTS)))
     if not isinstance(node, ast.AST):
         return repr(node)
     fields = ((name, structure(value)) for name, value in ast.iter_fields(node) if value is not None and value != [])
@@ -61,28 +54,30 @@ def code(path):
     if path.suffix in (".pyx", ".pxd"):             # triple quotes are docstrings there
         kept = re.sub(r'"""[\s\S]*?"""|("[^"\n]*")|#.*', lambda found: found[1] or "", text)
         return "\n".join(line.rstrip() for line in kept.splitlines() if line.strip())
+    if path.suffix == ".prototxt":
+        return "\n".join(line for line in text.splitlines() if not line.startswith("#"))
     return text
 
 
 def fingerprints(page, root=ROOT):
-    """{source: digest of its code} for a page."""
-    paths = {path for pattern in SOURCES[page] for path in root.glob(pattern)}
-    return {str(path.relative_to(root)): hashlib.sha256(code(path).encode()).hexdigest()[:12]
-            for path in sorted(paths)}
+    """{digest of its code: source} for a page."""
+    paths = {path for pattern in SOURCES[page] for path in root.glob(pattern) if path.suffix != ".c"}
+    return {hashlib.sha256(code(path).encode()).hexdigest()[:12]: str(path.relative_to(root)) for path in sorted(paths)}
 
 
 def with_fingerprints(page, text, root=ROOT):
     """The text of a page, and after it a comment with the fingerprints of its sources."""
     if page not in SOURCES:
         raise KeyError(f"{page} has no row in SOURCES of bench/fingerprints.py: add the sources of its figures")
-    lines = (f"{source} {digest}" for source, digest in fingerprints(page, root).items())
+    lines = (f"{source} {digest}" for digest, source in fingerprints(page, root).items())
     return "\n".join([text.rstrip("\n"), "", "<!-- measured with", *lines, "-->", ""])
 
 
 def changed(page, root=ROOT):
-    """The sources of a page that were added, changed or removed since its figures were measured."""
+    """The sources of a page that were added, changed or removed since its figures were measured; a move is none."""
     path = root / "docs" / page
     text = path.read_text() if path.exists() else ""
-    noted = dict(re.findall(r"^(\S+) ([0-9a-f]{12})$", text.partition("<!-- measured with\n")[2], re.M))
+    noted = {digest: source for source, digest in
+             re.findall(r"^(\S+) ([0-9a-f]{12})$", text.partition("<!-- measured with\n")[2], re.M)}
     now = fingerprints(page, root)
-    return sorted(source for source in {*noted, *now} if noted.get(source) != now.get(source))
+    return sorted({noted.get(digest) or now[digest] for digest in noted.keys() ^ now.keys()})

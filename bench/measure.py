@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from fingerprints import with_fingerprints
 
-from ccnn.files import whole_file
+from ccnn._util.files import whole_file
 
 
 def clock(call, *arguments):

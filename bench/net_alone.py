@@ -16,9 +16,9 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"        # before NumPy and Caffe are loa
 
 import _activate  # noqa: F401
 
-from ccnn import command
-from ccnn.images import read_image
-from ccnn.predict import find_model, load_model
+from ccnn.cli import command
+from ccnn.images.reading import read_image
+from ccnn.inference.predict import find_model, load_model
 
 
 def main():

@@ -22,12 +22,12 @@ import numpy as np
 from measure import machine
 from PIL import Image
 
-from ccnn import command
-from ccnn.files import whole_file
-from ccnn.images import MEAN_BGR, read_mask
-from ccnn.net import load_caffe
-from ccnn.paths import ROOT
-from ccnn.text import duration
+from ccnn._util.files import whole_file
+from ccnn._util.paths import ROOT
+from ccnn._util.text import duration
+from ccnn.cli import command
+from ccnn.images.reading import MEAN_BGR, read_mask
+from ccnn.inference.caffe_net import load_caffe
 
 SHAPE = 41, 65          # the net's cells lie on pixels 0, 8, 16, ..., so also on the last ones
 EDGES = 128.5, 128.25   # of red and green; never a value of both

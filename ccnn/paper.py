@@ -2,8 +2,6 @@
 
 The nets and solvers have numbers of their own, some of which deviate for a reason; tests compare them with these.
 """
-from ccnn.scores import Score
-
 # Section 5: shares of the image. beta is the price of slack.
 TAGS = {"fg_lower": 0.05, "fg_beta": 2, "bg_lower": 0.3, "bg_upper": 0.7}
 
@@ -64,15 +62,3 @@ CCNN size               | test | yes | 43.3
 CCNN size, tuned CRF    | test | yes | 45.1
        - 42.3 24.5 56.0 30.6 39.0 58.8 52.7 54.8 14.6 48.4 34.2 52.7 46.9 61.1 44.8 37.4 48.8 30.6 47.7 41.7
 """
-
-
-def paper_rows() -> list[Score]:
-    """The rows of tables 1 to 3, in their order."""
-    rows: list[Score] = []
-    for line in TABLES.strip().splitlines():
-        if line.startswith(" "):
-            rows[-1].iou.extend(None if v == "-" else float(v) for v in line.split())
-        else:
-            name, split, crf, miou = map(str.strip, line.split("|"))
-            rows.append(Score(name, split, crf == "yes", float(miou), []))
-    return rows

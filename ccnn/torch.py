@@ -27,8 +27,8 @@ except ImportError as error:
 import numpy as np
 
 import ccnn
-from ccnn import supervision
-from ccnn.labels import VOID
+from ccnn.images.labels import VOID
+from ccnn.supervision import kinds as supervision
 
 
 class ConstrainedLoss(torch.nn.Module):
@@ -111,7 +111,7 @@ class _Divergence(torch.autograd.Function):
         return gradients.to(*ctx.scores_type), None, None
 
 
-# The functions of ccnn.constraints and ccnn.supervision for a batch: tensors in, one ccnn.Constraints per image out.
+# The functions of ccnn.supervision for a batch: tensors in, one ccnn.Constraints per image out.
 
 def tag_constraints(present, **bounds):
     """ccnn.tag_constraints for every image of a batch.

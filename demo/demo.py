@@ -25,15 +25,15 @@ import numpy as np
 import story
 from demo_page import page
 
-from ccnn import command
-from ccnn.errors import UserError
-from ccnn.files import whole_file
-from ccnn.net import load_caffe
-from ccnn.nets import DEMO, SYSTEMS
-from ccnn.paths import ROOT
-from ccnn.proto import read_solver
-from ccnn.snapshots import snapshots
-from ccnn.training import prepare, run_all
+from ccnn._util.errors import UserError
+from ccnn._util.files import whole_file
+from ccnn._util.paths import ROOT
+from ccnn.cli import command
+from ccnn.inference.caffe_net import load_caffe
+from ccnn.nets.caffe_files import read_solver
+from ccnn.nets.prototxt import DEMO, SYSTEMS
+from ccnn.training.caffe_training import prepare, run_all
+from ccnn.training.snapshots import snapshots
 
 COMPARED = ("tags", "size", "em_adapt", "mil_fcn", "mil_base", "full")     # systems, in the page's order
 

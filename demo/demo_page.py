@@ -2,16 +2,16 @@
 
     page(story) -> str
 
-A Story holds numbers and arrays only (demo/story.py makes it); everything about looks is here and in ccnn/page.py.
+A Story holds numbers and arrays only (demo/story.py makes it); looks are here and in ccnn/project/html.py.
 """
 from typing import NamedTuple, Optional
 
 import numpy as np
 
-from ccnn.labels import BACKGROUND
-from ccnn.page import Step, chart, commands, document, hexadecimal, legend, name, picture, swatch, text, tiles
-from ccnn.pictures import colours, percent, thumbnail
-from ccnn.report import next_steps
+from ccnn.images.labels import BACKGROUND
+from ccnn.images.overlays import colours, percent, thumbnail
+from ccnn.project.html import Step, chart, commands, document, hexadecimal, legend, name, picture, swatch, text, tiles
+from ccnn.project.report import next_steps
 
 MINUTES = 2             # that `make demo` takes on two cores
 
@@ -29,7 +29,7 @@ NOTICED = 0.01          # share of a photograph from which on a label counts as 
 
 class Result(NamedTuple):
     """What a system has learned: one line of the score table, and one curve."""
-    system: str             # of ccnn.nets
+    system: str             # of ccnn.nets.prototxt
     title: str
     knows: str              # what training knows of an image
     iou: list               # percent, one entry per label, None where there is none

@@ -19,10 +19,10 @@ import numpy as np
 from PIL import Image, ImageDraw
 from tqdm import tqdm
 
-from ccnn import command
-from ccnn.errors import UserError
-from ccnn.labels import VOID, indexed
-from ccnn.shares import background_share, write_shares
+from ccnn._util.errors import UserError
+from ccnn.cli import command
+from ccnn.data.background_shares import background_share, write_shares
+from ccnn.images.labels import VOID, indexed
 
 CLASSES = ("fish", "beetle", "kite", "snail", "leaf")
 

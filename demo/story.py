@@ -11,16 +11,16 @@ from scipy.special import softmax
 from tqdm import tqdm
 
 import ccnn
-from ccnn.caffelog import read_log
-from ccnn.grid import Scores, label_map
-from ccnn.images import read_image, read_mask
-from ccnn.labels import VOC_CLASSES, read_classes
-from ccnn.lists import read_split
-from ccnn.net import forward, load_net, score_grid
-from ccnn.nets import SYSTEMS
-from ccnn.paths import ROOT
-from ccnn.predict import MODEL
-from ccnn.scores import Score, confusion, scored
+from ccnn._util.paths import ROOT
+from ccnn.evaluation.scores import Score, confusion, scored
+from ccnn.images.grid import Scores, label_map
+from ccnn.images.ids import read_split
+from ccnn.images.labels import VOC_CLASSES, read_classes
+from ccnn.images.reading import read_image, read_mask
+from ccnn.inference.caffe_net import forward, load_net, score_grid
+from ccnn.inference.predict import MODEL
+from ccnn.nets.prototxt import SYSTEMS
+from ccnn.training.caffe_log import read_log
 
 DEPLOY = ROOT / "prototxt/demo_deploy.prototxt"
 

@@ -9,8 +9,8 @@ import matplotlib
 import numpy as np
 
 import ccnn
-from ccnn.labels import VOID
-from ccnn.priors import read_priors
+from ccnn.images.labels import VOID
+from ccnn.supervision.rules_file import read_priors
 
 CLASSES = ("background", "cat", "dog")
 COLOURS = np.array([(0.93, 0.93, 0.91), (0.90, 0.45, 0.10), (0.10, 0.40, 0.75)])   # they differ for the colour-blind

@@ -19,7 +19,7 @@ from PIL import Image
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from ccnn.scores import confusion, scored
+from ccnn.evaluation.scores import confusion, scored
 from ccnn.torch import ConstrainedLoss, tag_constraints
 
 BATCH, SIDE, STRIDE = 4, 113, 4         # images per step, their side in pixels, pixels per cell of the score grid

@@ -8,10 +8,10 @@ import numpy as np
 from loss_layer import LossLayer, finite
 
 import ccnn
-from ccnn.baselines import adaptive_bias, log_mean_exp, log_softmax
-from ccnn.constraints import mask_constraints
-from ccnn.labels import BACKGROUND
-from ccnn.settings import COUNT, POSITIVE, SHARE, Setting
+from ccnn._util.settings import COUNT, POSITIVE, SHARE, Setting
+from ccnn.images.labels import BACKGROUND
+from ccnn.supervision.baselines import adaptive_bias, log_mean_exp, log_softmax
+from ccnn.supervision.constraints import mask_constraints
 
 
 class EMAdaptLossLayer(LossLayer):
@@ -73,7 +73,7 @@ class MILBaseLossLayer(LossLayer):
     P(l) = softmax(s)_l
     loss = -(1/|z|) sum_{l in z} log P(l)
 
-    Inference weighs every pixel by P: see ccnn.baselines.image_level_prior.
+    Inference weighs every pixel by P: see ccnn.supervision.baselines.image_level_prior.
 
     param_str  {"r": 5}
     """

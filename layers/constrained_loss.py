@@ -17,12 +17,11 @@ import numpy as np
 from loss_layer import LossLayer, finite
 
 import ccnn
-from ccnn.baselines import log_softmax
-from ccnn.errors import suggest
-from ccnn.labels import VOC_CLASSES, read_classes
-from ccnn.priors import read_priors
-from ccnn.settings import COUNT, POSITIVE, SWITCH, TEXT, Setting, optional, parse, read_settings
-from ccnn.supervision import (
+from ccnn._util.errors import suggest
+from ccnn._util.settings import COUNT, POSITIVE, SWITCH, TEXT, Setting, optional, parse, read_settings
+from ccnn.images.labels import VOC_CLASSES, read_classes
+from ccnn.supervision.baselines import log_softmax
+from ccnn.supervision.kinds import (
     KNOWN_PIXELS,
     LABELS,
     MASK_SHARE,
@@ -32,13 +31,14 @@ from ccnn.supervision import (
     with_known_pixels,
     without_rows,
 )
+from ccnn.supervision.rules_file import read_priors
 
 
 class ConstrainedLossLayer(LossLayer):
     """KL(p || q), where p is the distribution nearest to q = softmax(f) that obeys what is known of the image.
 
     bottom[0]  scores   N x L x H x W
-    then the blobs of the supervision (ccnn.supervision):
+    then the blobs of the supervision (ccnn.supervision.kinds):
       "tags"   tags     N x L, 1 where a label is in the image
       "share"  tags, and share: N x 1, the part of the image that is background
       "size"   tags, and sizes: N x L, 1 where a label covers more than a tenth of the image
@@ -70,17 +70,17 @@ class ConstrainedLossLayer(LossLayer):
     """
 
     SETTINGS = {
-        "supervision": Setting(TEXT, "tags", "the kind of supervision; see ccnn.supervision"),
+        "supervision": Setting(TEXT, "tags", "the kind of supervision; see ccnn.supervision.kinds"),
         "normalize": Setting(SWITCH, True, "divide the loss by the number of pixels"),
         "hardness": Setting(POSITIVE, 1.0, "p is nearest to softmax(hardness * f)"),
         "method": Setting(TEXT, "newton", "of ccnn.maximize"),
         "tol": Setting(POSITIVE, 1e-6, "of ccnn.maximize"),
         "hold": Setting(COUNT, 1, "visits of an image for which its p stays as it is; more than 1 needs the bottom "
                                   "`number`, and hardness 1"),
-        "mask_share": Setting(POSITIVE, MASK_SHARE, "see ccnn.supervision.with_known_pixels"),
+        "mask_share": Setting(POSITIVE, MASK_SHARE, "see ccnn.supervision.kinds.with_known_pixels"),
         "priors": Setting(optional(TEXT), None, "the path of a constraints.toml: what is known of the classes; see "
-                                                "ccnn.priors. Its rules are about whole images, so crop none; if they "
-                                                "name left or right, mirror none"),
+                                                "ccnn.supervision.rules_file. Its rules are about whole images, so "
+                                                "crop none; if they name left or right, mirror none"),
         "classes": Setting(optional(TEXT), None, "file with one class name per line, for priors; null: VOC's classes"),
     }
 

@@ -5,9 +5,9 @@ import caffe
 import numpy as np
 from reporting import Reporting
 
-from ccnn.errors import UserError
-from ccnn.settings import read_settings
-from ccnn.supervision import TAGS
+from ccnn._util.errors import UserError
+from ccnn._util.settings import read_settings
+from ccnn.supervision.kinds import TAGS
 
 LARGEST = float(np.finfo(np.float32).max)       # the largest number that a blob can hold
 
@@ -20,8 +20,8 @@ class LossLayer(Reporting, caffe.Layer):
     top[0]     loss    mean over the images
     param_str  JSON: the settings
 
-    A subclass has SETTINGS, a table as in ccnn.settings, and image_loss(k, f, diff, bottom): the loss of image k with
-    scores f (L x n), which fills diff (L x n) with its gradient. UserError ends the training: a wrong setting,
+    A subclass has SETTINGS, a table as in ccnn._util.settings, and image_loss(k, f, diff, bottom): the loss of image k
+    with scores f (L x n), which fills diff (L x n) with its gradient. UserError ends the training: a wrong setting,
     NaN scores. `caffe train` then prints the error's line and stops; the snapshots that it wrote stay as they are.
     """
 

@@ -8,7 +8,7 @@ import signal
 import sys
 import traceback
 
-from ccnn.errors import UserError
+from ccnn._util.errors import UserError
 
 F_SETPIPE_SZ = 1031     # fcntl has this name from Python 3.10 on
 

@@ -4,7 +4,7 @@ import os
 import sys
 import traceback
 
-from ccnn.errors import UserError
+from ccnn._util.errors import UserError
 
 
 class Reporting:

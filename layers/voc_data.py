@@ -15,9 +15,9 @@ from read_ahead import read_ahead
 from reporting import Reporting
 from widen import widen
 
-from ccnn.errors import UserError
-from ccnn.images import to_blob
-from ccnn.samples import FeatureSamples, Samples
+from ccnn._util.errors import UserError
+from ccnn.data.samples import FeatureSamples, Samples
+from ccnn.images.reading import to_blob
 
 
 class VOCDataLayer(Reporting, caffe.Layer):
@@ -25,8 +25,8 @@ class VOCDataLayer(Reporting, caffe.Layer):
 
     no bottom
     top[k]     1 x the shape of tops[k]: `data` is 3 x H x W, BGR, mean subtracted; the others are blobs of
-               ccnn.supervision
-    param_str  JSON: the settings of ccnn.samples.Samples
+               ccnn.supervision.kinds
+    param_str  JSON: the settings of ccnn.data.samples.Samples
     """
 
     Samples = Samples
@@ -72,7 +72,7 @@ class VOCDataLayer(Reporting, caffe.Layer):
 
 
 class FeatureDataLayer(VOCDataLayer):
-    """The same with cached features: the settings of ccnn.samples.FeatureSamples.
+    """The same with cached features: the settings of ccnn.data.samples.FeatureSamples.
 
     To read features takes less time than to send them from one process to another, so nothing is read ahead.
     """

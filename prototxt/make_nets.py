@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write every net of the repository, from ccnn/nets.py, beside this file; and what tools/infer.py cannot see in one.
+"""Write every net of the repository, from ccnn/nets/prototxt.py, beside this file, and what a net cannot tell.
 
     prototxt/make_nets.py
 """
@@ -7,9 +7,9 @@ import json
 
 import _activate  # noqa: F401
 
-from ccnn import command
-from ccnn.nets import ABOUT, nets
-from ccnn.paths import ROOT
+from ccnn._util.paths import ROOT
+from ccnn.cli import command
+from ccnn.nets.prototxt import ABOUT, nets
 
 
 def main(argv=None):

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Write the solver files beside this one, from the recipes of ccnn/solvers.py.
+"""Write the solver files beside this one, from the recipes of ccnn/nets/solvers.py.
 
     solvers/make_solvers.py
 """
 import _activate  # noqa: F401
 
-from ccnn import command
-from ccnn.paths import ROOT
-from ccnn.solvers import solver_texts
+from ccnn._util.paths import ROOT
+from ccnn.cli import command
+from ccnn.nets.solvers import solver_texts
 
 
 def main(argv=None):

@@ -9,13 +9,13 @@ import _activate  # noqa: F401
 import numpy as np
 from album import Album
 
-from ccnn import command
-from ccnn.errors import ImageError
-from ccnn.features import upright_shape
-from ccnn.learn import RECIPE, Lesson
-from ccnn.net import load_caffe
-from ccnn.own_folder import Known, OwnFolder
-from ccnn.vgg16 import trunk_weights
+from ccnn._util.errors import ImageError
+from ccnn.cli import command
+from ccnn.inference.caffe_net import load_caffe
+from ccnn.nets.vgg16 import trunk_weights
+from ccnn.project.folder import Known, OwnFolder
+from ccnn.project.learn import RECIPE, Lesson
+from ccnn.training.features import upright_shape
 
 
 class Ahead(Lesson):

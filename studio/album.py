@@ -22,18 +22,18 @@ import numpy as np
 from PIL import Image, ImageDraw
 from tag_file import TagFile, save
 
-from ccnn.errors import UserError
-from ccnn.features import upright_shape
-from ccnn.files import digest
-from ccnn.foreign_files import decode
-from ccnn.labels import BACKGROUND, VOC_CLASSES, VOID, indexed, read_classes
-from ccnn.lists import SUFFIX, inside
-from ccnn.model import check_classes
-from ccnn.own_folder import PRIORS, WORK
-from ccnn.photo_names import Photographs, image_folder
-from ccnn.priors import read_priors
-from ccnn.samples import SCRIBBLES
-from ccnn.text import and_more, plural
+from ccnn._util.errors import UserError
+from ccnn._util.files import digest
+from ccnn._util.foreign_files import decode
+from ccnn._util.text import and_more, plural
+from ccnn.data.samples import SCRIBBLES
+from ccnn.images.ids import SUFFIX, inside
+from ccnn.images.labels import BACKGROUND, VOC_CLASSES, VOID, indexed, read_classes
+from ccnn.images.lookup import Photographs, image_folder
+from ccnn.inference.model_file import check_classes
+from ccnn.project.folder import PRIORS, WORK
+from ccnn.supervision.rules_file import read_priors
+from ccnn.training.features import upright_shape
 
 CLASSES, TAGS = "classes.txt", "tags.csv"
 
@@ -442,7 +442,7 @@ class Album:
 
     @property
     def scribbles(self):
-        """ccnn.scribbles.Scribbles, or None where constraints.toml names none."""
+        """ccnn.supervision.marks.Scribbles, or None where constraints.toml names none."""
         return self.priors.scribbles if self.priors else None
 
     def scribble_stamps(self) -> Optional[tuple]:

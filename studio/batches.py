@@ -10,8 +10,8 @@ from album import NotThere
 from children import Child
 from PIL import Image
 
-from ccnn.errors import UserError
-from ccnn.paths import ROOT
+from ccnn._util.errors import UserError
+from ccnn._util.paths import ROOT
 
 MOST = 500              # photographs of a batch
 

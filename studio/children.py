@@ -9,7 +9,7 @@ from typing import Optional
 
 from pool import NICER
 
-from ccnn.workers import begin_session
+from ccnn._util.workers import begin_session
 
 LINES = 30              # that are kept of what a child says
 

@@ -8,10 +8,10 @@ import numpy as np
 from album import NotThere
 from view import Head, mask_of, read_features
 
-from ccnn.errors import ImageError
-from ccnn.features import upright_shape
-from ccnn.labels import BACKGROUND, indexed
-from ccnn.pictures import mask_text
+from ccnn._util.errors import ImageError
+from ccnn.images.labels import BACKGROUND, indexed
+from ccnn.images.overlays import mask_text
+from ccnn.training.features import upright_shape
 
 # For the pool
 

@@ -6,8 +6,8 @@ import numpy as np
 from PIL import Image
 from tag_file import save
 
-from ccnn.errors import UserError
-from ccnn.images import read_image, shrink
+from ccnn._util.errors import UserError
+from ccnn.images.reading import read_image, shrink
 
 THUMBNAIL, PICTURE = SIDES = 320, 1280          # long sides of the copies that the page shows
 

@@ -10,8 +10,8 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 
-from ccnn.errors import UserError
-from ccnn.workers import end_with_parent
+from ccnn._util.errors import UserError
+from ccnn._util.workers import end_with_parent
 
 NICE, NICER = 5, 15         # of what a page waits for; of trainings
 
@@ -29,7 +29,7 @@ def import_work() -> None:
     import exports  # noqa: F401
     import photo_work  # noqa: F401
 
-    from ccnn.net import load_caffe
+    from ccnn.inference.caffe_net import load_caffe
     load_caffe()
 
 

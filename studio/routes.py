@@ -20,9 +20,9 @@ from starlette.routing import Route
 from view import explain, mask_of, mask_png, probability_png, scribble_png, shades
 from workshop import Workshop
 
-from ccnn.errors import UserError
-from ccnn.features import upright_shape
-from ccnn.pictures import colours
+from ccnn._util.errors import UserError
+from ccnn.images.overlays import colours
+from ccnn.training.features import upright_shape
 
 PAGE = Path(__file__).resolve().parent / "page"
 

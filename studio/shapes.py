@@ -7,9 +7,9 @@ from album import Change, Stroke
 from photo_work import SIDES
 from starlette.requests import ClientDisconnect, Request
 
-from ccnn.labels import VOID
-from ccnn.lists import SUFFIX
-from ccnn.tag_table import plain
+from ccnn._util.text import plain
+from ccnn.images.ids import SUFFIX
+from ccnn.images.labels import VOID
 
 JSON_BYTES = 1 << 20
 

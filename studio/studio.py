@@ -24,12 +24,12 @@ from typing import Optional
 
 import _activate  # noqa: F401
 
-from ccnn import command
-from ccnn.errors import UserError
-from ccnn.files import lock
-from ccnn.paths import ROOT
+from ccnn._util.errors import UserError
+from ccnn._util.files import lock
+from ccnn._util.paths import ROOT
+from ccnn.cli import command
 
-WORK = ".ccnn"      # as ccnn.own_folder has it, whose import takes a second in each process that the studio starts
+WORK = ".ccnn"      # as ccnn.project.folder has it, whose import takes a second in each process that the studio starts
 
 PORT = 8324
 

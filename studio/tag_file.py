@@ -16,9 +16,9 @@ import os
 from pathlib import Path
 from typing import Optional
 
-from ccnn.files import whole_file
-from ccnn.lists import image_id
-from ccnn.tag_table import Columns, find_columns, read_rows, read_table
+from ccnn._util.files import whole_file
+from ccnn.annotations.table import Columns, find_columns, read_rows, read_table
+from ccnn.images.ids import image_id
 
 HEADER = ["image", "tags", "large"]
 

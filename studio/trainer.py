@@ -13,10 +13,10 @@ from typing import NamedTuple, Optional
 
 from children import Child
 
-from ccnn.caffelog import Curves, read_line
-from ccnn.learn import RECIPE
-from ccnn.paths import ROOT
-from ccnn.snapshots import snapshots
+from ccnn._util.paths import ROOT
+from ccnn.project.learn import RECIPE
+from ccnn.training.caffe_log import Curves, read_line
+from ccnn.training.snapshots import snapshots
 
 LEARN = ROOT / "tools/learn.py"
 

@@ -19,18 +19,18 @@ from PIL import Image
 from scipy.special import softmax
 
 import ccnn
-from ccnn.constraints import Constraints
-from ccnn.errors import ImageError, UserError
-from ccnn.features import upright_shape
-from ccnn.grid import Axis, Scores, label_map, mean_scores, sample
-from ccnn.images import fit
-from ccnn.labels import BACKGROUND, VOID
-from ccnn.learn import RECIPE, bounds_of
-from ccnn.nets import SYSTEMS
-from ccnn.pictures import DARK, GREY, LIGHT, colours
-from ccnn.scribbles import known_cells
-from ccnn.supervision import KNOWN_PIXELS, MASK_SHARE, SUPERVISION, with_known_pixels, without_rows
-from ccnn.trunk import VGG16
+from ccnn._util.errors import ImageError, UserError
+from ccnn.images.grid import Axis, Scores, label_map, mean_scores, sample
+from ccnn.images.labels import BACKGROUND, VOID
+from ccnn.images.overlays import DARK, GREY, LIGHT, colours
+from ccnn.images.reading import fit
+from ccnn.nets.backbones import VGG16
+from ccnn.nets.prototxt import SYSTEMS
+from ccnn.project.learn import RECIPE, bounds_of
+from ccnn.solver.constraints import Constraints
+from ccnn.supervision.kinds import KNOWN_PIXELS, MASK_SHARE, SUPERVISION, with_known_pixels, without_rows
+from ccnn.supervision.marks import known_cells
+from ccnn.training.features import upright_shape
 
 SIDE = 320                  # long side of a mask of p
 
@@ -59,7 +59,7 @@ class Head(NamedTuple):
 
 def read_head(weights: Path, version: str, classes: Sequence[str], about: dict) -> Head:
     """The classifier in a .caffemodel. It imports Caffe: let the pool do it."""
-    from ccnn.weights import read_caffemodel
+    from ccnn.nets.weights import read_caffemodel
     arrays = read_caffemodel(weights)
     try:
         (W, bias), (V, more) = (arrays[name] for name in ("fc8_cell", "fc8_image"))
@@ -71,7 +71,7 @@ def read_head(weights: Path, version: str, classes: Sequence[str], about: dict) 
 
 def read_model_head(path: Path) -> Head:
     """The classifier of photos/model.ccnn. For the pool, too."""
-    from ccnn.model import read_model, sizes_of
+    from ccnn.inference.model_file import read_model, sizes_of
     model = read_model(path)
     if sizes_of(model.size) != RECIPE.sizes:
         raise UserError(f"{path.name}: sees photographs at {model.size} pixels, not at {RECIPE.sizes}; train again")
@@ -125,7 +125,7 @@ class Known(NamedTuple):
     tags: tuple                     # names
     large: tuple
     sizes: bool                     # some photograph of the folder has a large tag, so that every one is bounded so
-    priors: Any                     # ccnn.rules.Priors or None
+    priors: Any                     # ccnn.supervision.rules.Priors or None
     classes: tuple                  # the present ones
 
 

@@ -39,12 +39,12 @@ from view import (
     read_model_head,
 )
 
-from ccnn.errors import ImageError, UserError
-from ccnn.features import upright_shape
-from ccnn.files import digest, remove_parts
-from ccnn.own_folder import PRIORS
-from ccnn.paths import ROOT
-from ccnn.pictures import colours
+from ccnn._util.errors import ImageError, UserError
+from ccnn._util.files import digest, remove_parts
+from ccnn._util.paths import ROOT
+from ccnn.images.overlays import colours
+from ccnn.project.folder import PRIORS
+from ccnn.training.features import upright_shape
 
 TICK = 0.4              # seconds between two looks at what the children have done
 

@@ -1,1 +1,24 @@
-../tools/_activate.py
+"""Every tool imports this first: it goes on in the private runtime if this Python lacks the library or Caffe.
+
+So a tool works from any directory, with any Python 3, and without `source .caffe/activate`.
+"""
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+try:
+    import ccnn  # noqa: F401
+    missing = None if importlib.util.find_spec("caffe") else "caffe"
+    error = None
+except ImportError as e:
+    missing, error = "ccnn", e
+
+if missing:
+    python = Path(__file__).resolve().parents[1] / ".caffe/bin/python"
+    if python.exists() and not os.environ.get("CCNN_ACTIVATED"):        # else it has been tried, in vain
+        os.environ["CCNN_ACTIVATED"] = "1"
+        os.execv(python, [str(python), *sys.argv])
+    if error:                                                           # some tools need no Caffe, all the library
+        print(f"{Path(sys.argv[0]).name}: error: {error}; run `make` first", file=sys.stderr)
+        sys.exit(2)

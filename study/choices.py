@@ -23,10 +23,10 @@ import _activate  # noqa: F401
 import runs
 from experiments import DECAYS, EVERY_EXPERIMENT, EXPERIMENTS, SHARES, SLOW
 
-from ccnn import command
-from ccnn.errors import UserError
-from ccnn.files import whole_file
-from ccnn.tables import markdown_table
+from ccnn._util.errors import UserError
+from ccnn._util.files import whole_file
+from ccnn.cli import command
+from ccnn.evaluation.tables import markdown_table
 
 # Epochs of the 7,936 images that are not held out.
 ONE, TWO = {"max_iter": 1984}, {"max_iter": 3968}                   # 4 images a step

@@ -16,17 +16,17 @@ import _activate  # noqa: F401
 import runs
 from report import CRFS
 
-from ccnn import command
-from ccnn.crf import PRESETS
-from ccnn.files import whole_file
-from ccnn.grid import Scores
-from ccnn.images import fit, read_image, read_mask
-from ccnn.labels import LABELS
-from ccnn.lists import read_split
-from ccnn.net import load_caffe, load_net
-from ccnn.scores import confusion, scored, truth_paths
-from ccnn.tables import markdown_table
-from ccnn.trunk import VGG16
+from ccnn._util.files import whole_file
+from ccnn.cli import command
+from ccnn.crf.dense import PRESETS
+from ccnn.evaluation.scores import confusion, scored
+from ccnn.evaluation.tables import markdown_table
+from ccnn.images.grid import Scores
+from ccnn.images.ids import read_split, truth_paths
+from ccnn.images.labels import LABELS
+from ccnn.images.reading import fit, read_image, read_mask
+from ccnn.inference.caffe_net import load_caffe, load_net
+from ccnn.nets.backbones import VGG16
 
 ROW = "size_10"
 EVERY = 14                          # images

@@ -2,12 +2,12 @@
 from collections import ChainMap
 from typing import NamedTuple, Optional
 
-from ccnn.nets import CLASSIFIER, SYSTEMS, pool_before
+from ccnn.nets.prototxt import CLASSIFIER, SYSTEMS, pool_before
 from ccnn.paper import BOUNDS
 
 
 class Experiment(NamedTuple):
-    """A system of ccnn.nets on cached features, and what is particular to this row."""
+    """A system of ccnn.nets.prototxt on cached features, and what is particular to this row."""
     system: str
     note: str = ""                      # after the system's title
     loss: dict = {}                     # other settings of the loss layer

@@ -22,21 +22,22 @@ from superpixels import superpixels
 from teach import TINY
 
 import ccnn
-from ccnn import command
-from ccnn.constraints import Constraints, mask_constraints, tag_constraints
-from ccnn.files import whole_file
-from ccnn.grid import Scores, label_map
-from ccnn.images import fit, read_image, read_mask
-from ccnn.labels import BACKGROUND, LABELS, VOID
-from ccnn.lists import read_split
-from ccnn.net import load_caffe, load_net
+from ccnn._util.files import whole_file
+from ccnn.cli import command
+from ccnn.data.background_shares import background_share, read_shares
+from ccnn.evaluation.scores import confusion, scored
+from ccnn.evaluation.tables import markdown_table
+from ccnn.images.grid import Scores, label_map
+from ccnn.images.ids import read_split, truth_paths
+from ccnn.images.labels import BACKGROUND, LABELS, VOID
+from ccnn.images.reading import fit, read_image, read_mask
+from ccnn.inference.caffe_net import load_caffe, load_net
+from ccnn.nets.backbones import VGG16
 from ccnn.paper import TAGS
-from ccnn.scores import confusion, scored, truth_paths
-from ccnn.scribbles import known_cells
-from ccnn.shares import background_share, read_shares
-from ccnn.supervision import share_constraints, with_known_pixels
-from ccnn.tables import markdown_table
-from ccnn.trunk import VGG16
+from ccnn.solver.constraints import Constraints
+from ccnn.supervision.constraints import mask_constraints, tag_constraints
+from ccnn.supervision.kinds import share_constraints, with_known_pixels
+from ccnn.supervision.marks import known_cells
 
 EVERY = 40              # images
 CUES = 0.05, 0.2        # the hottest cells of a class, and the coldest of the image: parts of all cells

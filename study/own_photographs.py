@@ -25,15 +25,15 @@ from typing import NamedTuple
 import _activate  # noqa: F401
 import numpy as np
 
-from ccnn import command
-from ccnn.errors import UserError
-from ccnn.files import whole_file
-from ccnn.images import read_mask
-from ccnn.labels import LABELS, VOC_CLASSES, VOID
-from ccnn.lists import read_split
-from ccnn.paths import ROOT
-from ccnn.progress import Progress
-from ccnn.scores import confusion, scored
+from ccnn._util.errors import UserError
+from ccnn._util.files import whole_file
+from ccnn._util.paths import ROOT
+from ccnn._util.progress import Progress
+from ccnn.cli import command
+from ccnn.evaluation.scores import confusion, scored
+from ccnn.images.ids import read_split
+from ccnn.images.labels import LABELS, VOC_CLASSES, VOID
+from ccnn.images.reading import read_mask
 
 SETS = (("cat", "bus", "sheep"), ("aeroplane", "dog", "train"), ("bird", "car", "cow"))
 

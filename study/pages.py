@@ -21,13 +21,13 @@ import small_things
 import solves
 from experiments import EXPERIMENTS
 
-from ccnn import command
-from ccnn.crf import PRESETS, Preset
-from ccnn.errors import UserError
-from ccnn.files import whole_file
+from ccnn._util.errors import UserError
+from ccnn._util.files import whole_file
+from ccnn._util.paths import ROOT
+from ccnn.cli import command
+from ccnn.crf.dense import PRESETS, Preset
+from ccnn.evaluation.tables import markdown_table
 from ccnn.paper import BOUNDS
-from ccnn.paths import ROOT
-from ccnn.tables import markdown_table
 
 # The files of docs/, in the order of Study, and the commands that write them.
 MADE_BY = {"study.json": "study/study.py --report --out docs", "choices.json": "study/choices.py --report --out docs",

@@ -2,10 +2,10 @@
 import numpy as np
 from PIL import Image
 
-from ccnn.files import whole_file
-from ccnn.images import read_mask
-from ccnn.labels import BACKGROUND, VOID
-from ccnn.scores import truth_paths
+from ccnn._util.files import whole_file
+from ccnn.images.ids import truth_paths
+from ccnn.images.labels import BACKGROUND, VOID
+from ccnn.images.reading import read_mask
 
 
 def mark_points(root, names, seed, out):

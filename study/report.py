@@ -14,13 +14,13 @@ from experiments import (
 )
 from runs import miou
 
-from ccnn.files import whole_file
-from ccnn.labels import SHORT, VOC_CLASSES
-from ccnn.paper import BOUNDS, IMAGES, paper_rows
-from ccnn.tables import markdown_table
-from ccnn.trunk import VGG16
+from ccnn._util.files import whole_file
+from ccnn.evaluation.tables import markdown_table, paper_rows
+from ccnn.images.labels import SHORT, VOC_CLASSES
+from ccnn.nets.backbones import VGG16
+from ccnn.paper import BOUNDS, IMAGES
 
-CRFS = ("authors", "untuned", "heads")         # presets of ccnn.crf, as in the columns of the table of systems
+CRFS = ("authors", "untuned", "heads")         # presets of ccnn.crf.dense, as in the columns of the table of systems
 
 TUNED = "crf_100"                               # a file of tools/tune_crf.py in docs/
 

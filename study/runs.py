@@ -14,25 +14,25 @@ from experiments import EVERY_EXPERIMENT, EXPERIMENTS
 from points import mark_points
 from teach import teach
 
-from ccnn import nets
-from ccnn.baselines import image_level_prior
-from ccnn.cluster import connected
-from ccnn.crf import PRESETS, dense_crf
-from ccnn.errors import UserError
-from ccnn.files import whole_file
-from ccnn.grid import Scores, label_map, positions, sample
-from ccnn.images import fit, read_image, read_mask, shrink
-from ccnn.labels import LABELS
-from ccnn.lists import read_split
-from ccnn.net import load_caffe, load_net
-from ccnn.paths import ROOT
-from ccnn.progress import Progress
-from ccnn.scores import confusion, scored, truth_paths
-from ccnn.shares import guess_shares
-from ccnn.trunk import VGG16
-from ccnn.vgg16 import trunk_weights
-from ccnn.weights import convolutions, fill, read_caffemodel, write_caffemodel
-from ccnn.workers import end_with_parent, in_processes
+from ccnn._util.cluster import connected
+from ccnn._util.errors import UserError
+from ccnn._util.files import whole_file
+from ccnn._util.paths import ROOT
+from ccnn._util.progress import Progress
+from ccnn._util.workers import end_with_parent, in_processes
+from ccnn.crf.dense import PRESETS, dense_crf
+from ccnn.data.background_shares import guess_shares
+from ccnn.evaluation.scores import confusion, scored
+from ccnn.images.grid import Scores, label_map, positions, sample
+from ccnn.images.ids import read_split, truth_paths
+from ccnn.images.labels import LABELS
+from ccnn.images.reading import fit, read_image, read_mask, shrink
+from ccnn.inference.caffe_net import load_caffe, load_net
+from ccnn.nets import prototxt as nets
+from ccnn.nets.backbones import VGG16
+from ccnn.nets.vgg16 import trunk_weights
+from ccnn.nets.weights import convolutions, fill, read_caffemodel, write_caffemodel
+from ccnn.supervision.baselines import image_level_prior
 
 HELD_OUT = Path("output/study/held_out")
 

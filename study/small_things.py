@@ -21,12 +21,12 @@ import numpy as np
 import runs
 from experiments import EXPERIMENTS
 
-from ccnn import command
-from ccnn.errors import UserError
-from ccnn.files import whole_file
-from ccnn.labels import BACKGROUND
+from ccnn._util.errors import UserError
+from ccnn._util.files import whole_file
+from ccnn.cli import command
+from ccnn.evaluation.tables import markdown_table
+from ccnn.images.labels import BACKGROUND
 from ccnn.paper import SIZE
-from ccnn.tables import markdown_table
 
 ROWS = ("tags", "size", "size_hard_started", "size_10", "size_10_hard")
 MISSED = 0.1            # a thing of which less is found

@@ -17,17 +17,16 @@ import runs
 from experiments import EXPERIMENTS
 
 import ccnn
-from ccnn import command
-from ccnn.errors import UserError
-from ccnn.files import whole_file
-from ccnn.images import read_mask
-from ccnn.labels import BACKGROUND, LABELS, VOID
-from ccnn.lists import read_split
-from ccnn.net import load_caffe, load_net
+from ccnn._util.errors import UserError
+from ccnn._util.files import whole_file
+from ccnn.cli import command
+from ccnn.evaluation.tables import markdown_table
+from ccnn.images.ids import read_split, truth_paths
+from ccnn.images.labels import BACKGROUND, LABELS, VOID
+from ccnn.images.reading import read_mask
+from ccnn.inference.caffe_net import load_caffe, load_net
 from ccnn.paper import SIZE
-from ccnn.scores import truth_paths
-from ccnn.supervision import SUPERVISION
-from ccnn.tables import markdown_table
+from ccnn.supervision.kinds import SUPERVISION
 
 ROWS = ("tags", "size", "size_10")
 METHODS = {"pga": "projected gradient", "newton": "Newton"}

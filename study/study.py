@@ -12,11 +12,11 @@
     study/study.py --report --out docs                          # the same, and study.json and study.png there; runs and
                                                                 # scores that study.json has besides stay in it
 
-A run is a row and a seed: the head_* net of ccnn/nets.py with that seed, trained by tools/train.py as solvers/head_*
-say, scored on the cached features of val. The seed sets the order of the images, their mirroring and the first weights;
-in the semi-supervised rows also which images keep their masks. Each run takes one core. Stop at any time: finished runs
-are kept in output/study/ROW/SEED, begun ones continue from their snapshot. To try other settings, give another
---folder.
+A run is a row and a seed: the head_* net of ccnn/nets/prototxt.py with that seed, trained by tools/train.py as
+solvers/head_* say, scored on the cached features of val. The seed sets the order of the images, their mirroring and
+the first weights; in the semi-supervised rows also which images keep their masks. Each run takes one core. Stop at any
+time: finished runs are kept in output/study/ROW/SEED, begun ones continue from their snapshot. To try other settings,
+give another --folder.
 """
 import json
 import os
@@ -27,10 +27,10 @@ import report
 import runs
 from experiments import EXPERIMENTS
 
-from ccnn import command
-from ccnn.crf import PRESETS, load_preset
-from ccnn.errors import UserError
-from ccnn.files import whole_file
+from ccnn._util.errors import UserError
+from ccnn._util.files import whole_file
+from ccnn.cli import command
+from ccnn.crf.dense import PRESETS, load_preset
 
 
 def main(argv=None):

@@ -8,15 +8,15 @@ import numpy as np
 from PIL import Image
 
 import ccnn
-from ccnn.baselines import adaptive_bias
-from ccnn.crf import Preset, dense_crf
-from ccnn.files import whole_file
-from ccnn.grid import Scores, sample
-from ccnn.images import fit, read_image, shrink
-from ccnn.labels import BACKGROUND, LABELS
-from ccnn.samples import FeatureSamples
-from ccnn.supervision import SUPERVISION, TAGS
-from ccnn.trunk import VGG16
+from ccnn._util.files import whole_file
+from ccnn.crf.dense import Preset, dense_crf
+from ccnn.data.samples import FeatureSamples
+from ccnn.images.grid import Scores, sample
+from ccnn.images.labels import BACKGROUND, LABELS
+from ccnn.images.reading import fit, read_image, shrink
+from ccnn.nets.backbones import VGG16
+from ccnn.supervision.baselines import adaptive_bias
+from ccnn.supervision.kinds import SUPERVISION, TAGS
 
 TINY = 1e-10            # stands for a probability of 0 before its logarithm is taken
 
@@ -27,7 +27,7 @@ def teach(system, changes, data, forward, preset: Preset, out):
     """Write out/NAME.png for every image that has none yet.
 
     changes : settings of the loss layer in place of the system's
-    data    : settings of ccnn.samples.FeatureSamples: the images, and what is known of them
+    data    : settings of ccnn.data.samples.FeatureSamples: the images, and what is known of them
     forward : name -> scores, L x h x w
     """
     settings = {**system.settings, **system.frozen, **changes}

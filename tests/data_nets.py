@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image
 from tiny_voc import annotation, make_voc, save_mask
 
-from ccnn.labels import VOC_CLASSES, VOID
+from ccnn.images.labels import VOC_CLASSES, VOID
 
 TOPS = ["data", "tags", "sizes", "boxes", "labels"]
 

@@ -2,8 +2,8 @@
 import numpy as np
 from PIL import Image
 
-from ccnn.images import to_blob
-from ccnn.net import load_caffe
+from ccnn.images.reading import to_blob
+from ccnn.inference.caffe_net import load_caffe
 
 CLASSES = ("background", "cat", "dog")
 SHAPE = 81, 97

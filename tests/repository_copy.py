@@ -4,7 +4,7 @@ import shutil
 
 from drawn_photographs import random_trunk
 
-from ccnn.trunk import VGG16
+from ccnn.nets.backbones import VGG16
 
 
 def copy_of_repository(root, place):

@@ -5,7 +5,7 @@ from pathlib import Path
 import skimage
 from PIL import Image
 
-from ccnn.lists import read_split
+from ccnn.images.ids import read_split
 
 SAMPLE = Path(__file__).parent / "sample"
 PHOTOGRAPHS = Path(skimage.__file__).parent / "data"

@@ -2,8 +2,8 @@
 import pytest
 from tiny_voc import annotation
 
-from ccnn.annotations import count_unlisted, read_boxes
-from ccnn.errors import ImageError
+from ccnn._util.errors import ImageError
+from ccnn.annotations.voc_boxes import count_unlisted, read_boxes
 
 CLASSES = ("background", "cat", "dog")
 

@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ccnn.answers import Answer, label_mask, small_shape
-from ccnn.constraints import Constraints, box_constraints, mask_constraints, tag_constraints
-from ccnn.grid import Scores
-from ccnn.images import fit
-from ccnn.labels import VOID
+from ccnn.images.grid import Scores
+from ccnn.images.labels import VOID
+from ccnn.images.reading import fit
+from ccnn.project.predictions import Answer, label_mask, small_shape
+from ccnn.solver.constraints import Constraints
+from ccnn.supervision.constraints import box_constraints, mask_constraints, tag_constraints
 
 GRID, SHAPE = (11, 14), (81, 105)
 

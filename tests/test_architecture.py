@@ -20,6 +20,12 @@ ROOMS = [*LIBRARY, *PROGRAMS, "tests"]
 MAY_USE = {**{room: LIBRARY[:k + 1] for k, room in enumerate(LIBRARY)},
            **{room: [*LIBRARY, room] for room in PROGRAMS}, "tests": ROOMS}
 
+# The rooms of ccnn/: each may use those before it. `import ccnn` gives what solver/ and supervision/ make public.
+INNER = ["_util", "solver", "crf", "images", "annotations", "supervision", "nets", "data", "inference", "training",
+         "evaluation", "project", "studio", "cli"]
+LOOSE = {"__init__": 6, "paper": 0, "torch": 6, "__main__": len(INNER)}     # modules beside the rooms may use so many
+CROWD = 12                                                                  # modules of a room; cli: one per command
+
 TEXT = {"", ".py", ".pyi", ".pyx", ".pxd", ".h", ".sh", ".md", ".toml", ".txt", ".in", ".cff", ".yaml", ".json",
         ".prototxt", ".html", ".js", ".css"}
 NOT_OURS = {"data", "snapshots", "output", "build", "dist", "ccnn.egg-info", "__pycache__"}      # ignored by git
@@ -79,6 +85,38 @@ def wrong_arrows(root):
             ours = re.match(r"(?:ccnn)?\.(\w+)", name)
             if (ours and ours[1] not in compiled) or room_of.get(name.split(".")[0], "ccnn") != "ccnn":
                 yield f"{path.relative_to(root)}: the solver imports {name}"
+
+
+def wrong_doors(root):
+    """Imports against the direction between the rooms of ccnn/, and rooms that are not in INNER."""
+    for path in sorted((root / "ccnn").rglob("*.py")):
+        room, *rest = path.relative_to(root / "ccnn").with_suffix("").parts
+        if rest and room not in INNER:
+            yield f"ccnn/{room}: is not a room of INNER"
+            continue
+        reach = INNER.index(room) + 1 if rest else LOOSE.get(room, 0)
+        forbidden = {*INNER[reach:], "torch"}
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                yield f"{path.relative_to(root)}:{node.lineno}: a relative import"
+            for name in imported(node):
+                if name.startswith("ccnn.") and name.split(".")[1] in forbidden:
+                    yield f"{path.relative_to(root)}:{node.lineno}: {room} imports {name}"
+        if reach <= INNER.index("supervision"):
+            yield from (f"{path.relative_to(root)}:{node.lineno}: {room} imports ccnn itself" for node in tree.body
+                        if isinstance(node, ast.Import) and any(alias.name == "ccnn" for alias in node.names))
+
+
+def strange_rooms(root):
+    """Rooms of ccnn/ that do not say what they are for, or that have too many modules."""
+    for room in sorted(path for path in (root / "ccnn").iterdir() if any(path.glob("*.py"))):
+        about = room / "__init__.py"
+        if not about.is_file() or not ast.get_docstring(ast.parse(about.read_text())):
+            yield f"ccnn/{room.name}/__init__.py: does not say what the room is for"
+        modules = [path for path in room.glob("*.py") if path.name != "__init__.py"]
+        if len(modules) > CROWD and room.name != "cli":
+            yield f"ccnn/{room.name}: has {len(modules)} modules; {CROWD} are enough"
 
 
 def tools_of_tools(root):
@@ -190,14 +228,15 @@ def different_durations(root):
 
 def unnamed_modules(root):
     """Modules of ccnn/ that docs/architecture.md does not name in its table, and names without a module."""
-    named = set(re.findall(r"^\| `(\w+\.py)` \|", (root / "docs/architecture.md").read_text(), re.M))
-    there = {path.name for path in (root / "ccnn").glob("*.py")} - {"__init__.py"}
+    named = set(re.findall(r"^\| `([\w/]+\.py)` \|", (root / "docs/architecture.md").read_text(), re.M))
+    there = {path.relative_to(root / "ccnn").as_posix() for path in (root / "ccnn").rglob("*.py")
+             if path.name not in ("__init__.py", "__main__.py")}
     yield from (f"docs/architecture.md: does not name ccnn/{name}" for name in sorted(there - named))
     yield from (f"docs/architecture.md: names {name}, which is not in ccnn/" for name in sorted(named - there))
 
 
-CHECKS = [wrong_arrows, tools_of_tools, path_edits, eager_imports, old_names, private_places, missing_files,
-          wrong_modes, different_durations, unnamed_modules]
+CHECKS = [wrong_arrows, wrong_doors, strange_rooms, tools_of_tools, path_edits, eager_imports, old_names,
+          private_places, missing_files, wrong_modes, different_durations, unnamed_modules]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -211,8 +250,16 @@ FAULTS = [
     (wrong_arrows, "ccnn/a.py", "from infer import main"),
     (wrong_arrows, "layers/a.py", "import prototxt.make_nets"),
     (wrong_arrows, "study/a.py", "import infer"),
-    (wrong_arrows, "cython/a.pyx", "from ccnn.images import read_image"),
+    (wrong_arrows, "cython/a.pyx", "from ccnn.images.reading import read_image"),
     (wrong_arrows, "cython/a.pyx", "    import infer"),
+    (wrong_doors, "ccnn/images/a.py", "from ccnn.data.dataset import DataSet"),
+    (wrong_doors, "ccnn/images/a.py", "def f():\n    import ccnn.project.learn"),
+    (wrong_doors, "ccnn/solver/a.py", "from ccnn import images"),
+    (wrong_doors, "ccnn/solver/a.py", "import ccnn"),
+    (wrong_doors, "ccnn/paper.py", "import ccnn.images"),
+    (wrong_doors, "ccnn/images/a.py", "from . import reading"),
+    (wrong_doors, "ccnn/attic/a.py", ""),
+    (strange_rooms, "ccnn/images/__init__.py", "from ccnn.images.reading import f"),
     (tools_of_tools, "tools/a.py", "from infer import main"),
     (tools_of_tools, "tools/a.py", "def f():\n    from tools import infer"),
     (path_edits, "tools/a.py", "import sys\nsys.path.insert(0, '.')"),
@@ -235,20 +282,21 @@ FAULTS = [
     (different_durations, "README.md", "| `make demo` | does it all | three minutes |"),
     (different_durations, "demo/demo.py", '"""Demo.\n\n    make demo    # about 1 minute on two cores\n"""'),
     (unnamed_modules, "ccnn/a.py", ""),
-    (unnamed_modules, "docs/architecture.md", "| `images.py` |\n| `gone.py` |"),
+    (unnamed_modules, "docs/architecture.md", "| `images/reading.py` |\n| `images/gone.py` |"),
 ]
 
 
 @pytest.mark.parametrize("check, name, text", FAULTS, ids=[f"{check.__name__}-{name}" for check, name, _ in FAULTS])
 def test_each_check_finds_its_fault(tmp_path, check, name, text):
     sound = {
-        "ccnn/images.py": "import sys\n\ndef f():\n    import caffe\n    return sys.path\n",
+        "ccnn/images/__init__.py": '"""Photographs in, masks out."""',
+        "ccnn/images/reading.py": "import sys\n\ndef f():\n    import caffe\n    return sys.path\n",
         "cython/dual.pyx": "import numpy",
         "layers/voc_data.py": "import caffe\nimport ccnn",
         "prototxt/make_nets.py": "from ccnn import images",
         "tools/_activate.py": "",
-        "tools/infer.py": "import _activate\nimport ccnn.images",
-        "docs/architecture.md": "| `images.py` | for tools/infer.py |",
+        "tools/infer.py": "import _activate\nimport ccnn.images.reading",
+        "docs/architecture.md": "| `images/reading.py` | for tools/infer.py |",
         "docs/a.md": "`make demo` takes 2 minutes.",
     }
     for path, content in {**sound, name: text}.items():
@@ -283,16 +331,18 @@ HEAVY = {"caffe", "google", "torch", "dask", "distributed", "mpi4py", "onnx", "o
 def test_every_module_imports_without_heavy_packages():
     code = """
 import importlib, pkgutil, ccnn
-names = [module.name for module in pkgutil.iter_modules(ccnn.__path__)]
+names = [module.name for module in pkgutil.walk_packages(ccnn.__path__, "ccnn.", onerror=lambda name: None)
+         if not module.name.endswith("__main__")]
 for name in names:
     try:
-        importlib.import_module("ccnn." + name)
+        importlib.import_module(name)
     except ImportError as error:
-        assert name == "torch" and "ccnn.torch needs PyTorch" in str(error), (name, error)
+        assert name == "ccnn.torch" and "ccnn.torch needs PyTorch" in str(error), (name, error)
 print(*names)
 """
     said = run_without(HEAVY, code).split()
-    assert {path.stem for path in (ROOT / "ccnn").glob("*.py")} - {"__init__"} <= set(said)
+    modules = (path.relative_to(ROOT).with_suffix("").parts for path in (ROOT / "ccnn").rglob("*.py"))
+    assert {".".join(parts) for parts in modules if parts[-1] not in ("__init__", "__main__")} <= set(said)
     with pytest.raises(AssertionError, match="import of caffe halted"):
         run_without(HEAVY, "import caffe")
 

@@ -2,7 +2,7 @@
 import numpy as np
 import pytest
 
-from ccnn.baselines import adaptive_bias, image_level_prior, log_mean_exp
+from ccnn.supervision.baselines import adaptive_bias, image_level_prior, log_mean_exp
 
 
 @pytest.mark.parametrize("seed", range(5))

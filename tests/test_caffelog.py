@@ -2,8 +2,8 @@
 
 import pytest
 
-from ccnn import caffelog
-from ccnn.errors import UserError
+from ccnn._util.errors import UserError
+from ccnn.training import caffe_log as caffelog
 
 
 def glog(iteration, loss, lr=0.1, outputs=()):

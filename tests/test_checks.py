@@ -5,10 +5,10 @@ from PIL import Image, ImageEnhance
 from sample_voc import make_sample
 from tiny_voc import annotation
 
-from ccnn.checks import check_folder, check_rules, check_tags, fingerprint, near_duplicates
-from ccnn.mistakes import Mistakes
-from ccnn.own_folder import read_folder
-from ccnn.supervision import SUPERVISION
+from ccnn._util.errors import Mistakes
+from ccnn.project.checks import check_folder, check_rules, check_tags, fingerprint, near_duplicates
+from ccnn.project.folder import read_folder
+from ccnn.supervision.kinds import SUPERVISION
 
 CLASSES = ("background", "cat", "dog", "bus")
 

@@ -24,9 +24,9 @@ from test_workers import alive, die, die_once, square
 from tiny_net import make_net
 
 import study
-from ccnn import cluster
-from ccnn.errors import UserError
-from ccnn.workers import in_processes, left_out
+from ccnn._util import cluster
+from ccnn._util.errors import UserError
+from ccnn._util.workers import in_processes, left_out
 
 distributed = pytest.importorskip("distributed", reason="needs Dask: make cluster")
 dask = pytest.importorskip("dask")
@@ -164,7 +164,9 @@ def test_local_workers_end_with_the_tool(tmp_path, python_bin, number):
     (tmp_path / "slow.py").write_text(textwrap.dedent("""
         import os, time
         from pathlib import Path
-        from ccnn import cluster, command, workers
+        from ccnn._util import cluster
+        from ccnn.cli import command
+        from ccnn._util import workers
 
         def work(folder):
             Path(folder, str(os.getpid())).touch()

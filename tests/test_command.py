@@ -12,9 +12,10 @@ import pytest
 from test_caffelog import glog
 from tiny_voc import make_voc, save_mask
 
-from ccnn import command, errors
-from ccnn.errors import ImageError
-from ccnn.trunk import VGG16
+from ccnn._util import errors
+from ccnn._util.errors import ImageError
+from ccnn.cli import command
+from ccnn.nets.backbones import VGG16
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -125,8 +126,8 @@ def test_a_library_without_caffe_goes_on_in_the_private_runtime(tmp_path, other_
 
 def test_what_the_library_logs_is_shown(capsys, monkeypatch):
     def main():
-        logging.getLogger("ccnn.training").info("starting\n at random")
-        logging.getLogger("ccnn.files").warning("replacing %s", "a.png")
+        logging.getLogger("ccnn.training.caffe_training").info("starting\n at random")
+        logging.getLogger("ccnn._util.files").warning("replacing %s", "a.png")
         logging.getLogger("elsewhere").info("not ours")
         command.say("done")
     monkeypatch.setattr(sys, "argv", ["tools/train.py"])

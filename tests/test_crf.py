@@ -7,8 +7,8 @@ from scipy.ndimage import gaussian_filter
 from scipy.special import softmax
 
 import ccnn
-from ccnn import crf
-from ccnn.errors import UserError
+from ccnn._util.errors import UserError
+from ccnn.crf import dense as crf
 
 GAUSSIAN = crf.Preset(gaussian_xy=4, gaussian_weight=3, bilateral_xy=10, bilateral_rgb=30, bilateral_weight=1e-3,
                       iterations=3)

@@ -8,8 +8,9 @@ import tune_crf
 from PIL import Image
 from tiny_probabilities import arguments, make_probabilities
 
-from ccnn import crf, crf_search
-from ccnn.errors import UserError
+from ccnn._util.errors import UserError
+from ccnn.crf import dense as crf
+from ccnn.evaluation import crf_search
 
 
 @pytest.fixture(scope="module")

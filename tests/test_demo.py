@@ -20,15 +20,15 @@ from test_architecture import durations
 from test_pictures import contrast
 
 import demo
-from ccnn.errors import UserError
-from ccnn.images import read_image, read_mask
-from ccnn.labels import VOC_CLASSES, VOID, read_classes
-from ccnn.nets import SYSTEMS
-from ccnn.page import STYLE
-from ccnn.paths import DATA, ROOT
-from ccnn.pictures import colours
-from ccnn.scores import confusion, scored
-from ccnn.shares import read_shares
+from ccnn._util.errors import UserError
+from ccnn._util.paths import DATA, ROOT
+from ccnn.data.background_shares import read_shares
+from ccnn.evaluation.scores import confusion, scored
+from ccnn.images.labels import VOC_CLASSES, VOID, read_classes
+from ccnn.images.overlays import colours
+from ccnn.images.reading import read_image, read_mask
+from ccnn.nets.prototxt import SYSTEMS
+from ccnn.project.html import STYLE
 
 LABELS = 1 + len(draw_demo.CLASSES)
 

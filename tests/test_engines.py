@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from tiny_net import make_net
 
-from ccnn import engines, nets
-from ccnn.engines import load_forward
-from ccnn.errors import Unable, UserError
-from ccnn.net import load_caffe
-from ccnn.paths import ROOT
+from ccnn._util.errors import Unable, UserError
+from ccnn._util.paths import ROOT
+from ccnn.inference import engines
+from ccnn.inference.caffe_net import load_caffe
+from ccnn.inference.engines import load_forward
+from ccnn.nets import prototxt as nets
 
 DEPLOY = {**{path.stem: path.read_text() for path in sorted((ROOT / "prototxt").glob("*deploy*.prototxt"))},
           "trunk": (ROOT / "prototxt/trunk.prototxt").read_text(),

@@ -1,8 +1,8 @@
-"""The accuracy that cython/ccnn/_exponential.h states, against NumPy in higher precision."""
+"""The accuracy that cython/ccnn/solver/_exponential.h states, against NumPy in higher precision."""
 import numpy as np
 import pytest
 
-from ccnn import _exponential, processor
+from ccnn.solver import _exponential, processor
 
 FMA = "fma" in processor.NEEDS          # compiled with fused multiply-add, which rounds once less
 

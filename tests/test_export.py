@@ -7,10 +7,10 @@ import onnxruntime
 import pytest
 from tiny_net import make_net
 
-import ccnn.export
-from ccnn.errors import UserError
-from ccnn.model import read_model, write_model
-from ccnn.net import forward
+import ccnn.inference.export
+from ccnn._util.errors import UserError
+from ccnn.inference.caffe_net import forward
+from ccnn.inference.model_file import read_model, write_model
 
 CLASSES = ("background", "Kätzchen", "dog")
 
@@ -33,7 +33,7 @@ def test_a_program_that_follows_the_contract_gets_the_scores(model, tmp_path, ca
     assert np.allclose(scores[0], forward(read_model(model).load(), rgb), atol=1e-3)
     assert (about["classes"], about["size"], about["stride"], about["offset"]) == (list(CLASSES), 65, 8, 0)
     assert about["model"] == {"model": read_model(model).fingerprint}
-    assert session.get_modelmeta().description == ccnn.export.CONTRACT
+    assert session.get_modelmeta().description == ccnn.inference.export.CONTRACT
     assert [value.name for value in (*session.get_inputs(), *session.get_outputs())] == ["data", "fc8"]
     batch, = session.run(None, {"data": np.zeros((3, 3, 17, 9), np.float32)})
     assert batch.shape == (3, 3, 3, 2)
@@ -45,7 +45,7 @@ def test_nothing_is_written_where_something_is_wrong(model, tmp_path, monkeypatc
         export.main([str(model), str(tmp_path / "pets.onx")])
     with pytest.raises(UserError, match="README.md: is not a whole .ccnn file"):
         export.main(["README.md", str(tmp_path / "pets.onnx")])
-    monkeypatch.setattr(ccnn.export, "to_blob", lambda rgb: np.zeros((3, *rgb.shape[:2]), np.float32))
+    monkeypatch.setattr(ccnn.inference.export, "to_blob", lambda rgb: np.zeros((3, *rgb.shape[:2]), np.float32))
     with pytest.raises(UserError, match="pets.onnx: not written: the exported net's scores differ from Caffe's by"):
         export.main([str(model), str(tmp_path / "pets.onnx")])
     assert sorted(tmp_path.iterdir()) == before

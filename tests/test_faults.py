@@ -16,8 +16,8 @@ from tiny_net import make_net
 from tiny_voc import make_voc
 from training_runs import assert_same, children, end, newest, read, wait_for, weights_of
 
-from ccnn import files, workers
-from ccnn.errors import UserError
+from ccnn._util import files, workers
+from ccnn._util.errors import UserError
 
 pytest_plugins = "training_runs"        # its fixtures
 

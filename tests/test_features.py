@@ -10,12 +10,12 @@ from data_nets import blobs, make_net, own_data, still
 from PIL import Image
 from tiny_voc import make_voc
 
-from ccnn import nets
-from ccnn.errors import ImageError, UserError
-from ccnn.images import MEAN_BGR
-from ccnn.labels import VOID
-from ccnn.samples import FeatureSamples
-from ccnn.trunk import VGG16
+from ccnn._util.errors import ImageError, UserError
+from ccnn.data.samples import FeatureSamples
+from ccnn.images.labels import VOID
+from ccnn.images.reading import MEAN_BGR
+from ccnn.nets import prototxt as nets
+from ccnn.nets.backbones import VGG16
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from ccnn import files
+from ccnn._util import files
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path):

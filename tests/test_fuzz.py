@@ -21,7 +21,9 @@ from PIL import Image
 from tiny_net import make_net
 from tiny_voc import make_voc
 
-from ccnn import command, net, weights
+from ccnn.cli import command
+from ccnn.inference import caffe_net as net
+from ccnn.nets import weights
 
 HANG = 120              # seconds, on a machine however busy
 IMAGE, MASK = "voc/JPEGImages/2007_000001.jpg", "voc/SegmentationClass/2007_000001.png"

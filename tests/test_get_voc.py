@@ -17,11 +17,12 @@ from PIL import Image
 from scipy.io import savemat
 from scipy.sparse import csc_matrix
 
-from ccnn import download, voc_archive
-from ccnn.download import Archive
-from ccnn.errors import UserError
-from ccnn.images import read_mask
-from ccnn.labels import palette
+from ccnn._util import download
+from ccnn._util.download import Archive
+from ccnn._util.errors import UserError
+from ccnn.data import voc_archive
+from ccnn.images.labels import palette
+from ccnn.images.reading import read_mask
 
 TRAIN, VAL = ["2007_000032", "2007_000039", "2007_000063"], ["2007_000033", "2007_000042"]
 SBD = ["2007_000032", "2007_000033", "2008_000002", "2008_000003", "2011_003276"]   # the first two are VOC's too
@@ -452,7 +453,7 @@ def test_wrong_list_is_replaced_and_that_is_said(tmp_path, caplog):
 KILLED = """
 import os, signal, sys, test_get_voc
 from pathlib import Path
-from ccnn import voc_archive
+from ccnn.data import voc_archive
 name, count = sys.argv[2], int(sys.argv[3])
 module = voc_archive.shutil if name == "copyfileobj" else voc_archive
 call, calls = getattr(module, name), []

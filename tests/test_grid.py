@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter
 
-from ccnn import grid
-from ccnn.grid import Axis, Scores, label_map, mean_scores, mirrored, possible_labels, sample, score_size
-from ccnn.trunk import VGG16
+from ccnn.images import grid
+from ccnn.images.grid import Axis, Scores, label_map, mean_scores, mirrored, possible_labels, sample, score_size
+from ccnn.nets.backbones import VGG16
 
 
 def test_score_size_is_that_of_caffes_pooling(tmp_path):

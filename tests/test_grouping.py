@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ccnn._grouping import groups_of_pixels
+from ccnn.solver._grouping import groups_of_pixels
 
 
 def same_partition(found, allowed, regions):

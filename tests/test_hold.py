@@ -9,7 +9,7 @@ from test_losses import CCNN, POINTS, TAGS, H, L, W, input_layer, inputs, known,
 from tiny_voc import make_voc
 
 import ccnn
-from ccnn.errors import UserError
+from ccnn._util.errors import UserError
 
 BOUNDS = {"fg_lower": 0.25, "fg_beta": 0.25, "bg_lower": 0.1, "bg_upper": 0.7}    # slack is cheap, and is bought
 

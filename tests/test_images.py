@@ -4,9 +4,9 @@ import pytest
 from PIL import Image
 from tiny_voc import save_mask
 
-from ccnn.errors import ImageError
-from ccnn.images import fit, read_image, read_mask, shrink
-from ccnn.labels import palette
+from ccnn._util.errors import ImageError
+from ccnn.images.labels import palette
+from ccnn.images.reading import fit, read_image, read_mask, shrink
 
 
 def test_unusual_images_are_converted(tmp_path):

@@ -9,13 +9,12 @@ import unicodedata
 import pytest
 from PIL import Image
 
-from ccnn.errors import UserError
-from ccnn.foreign_files import parse_json, parse_xml
-from ccnn.importers import read_source, voc_objects
-from ccnn.labels import read_classes
-from ccnn.mistakes import Mistakes
-from ccnn.photo_names import Photographs, list_photographs
-from ccnn.tag_table import read_table
+from ccnn._util.errors import Mistakes, UserError
+from ccnn._util.foreign_files import parse_json, parse_xml
+from ccnn.annotations.importers import read_source, voc_objects
+from ccnn.annotations.table import read_table
+from ccnn.images.labels import read_classes
+from ccnn.images.lookup import Photographs, list_photographs
 
 CLASSES = ("background", "cat", "dog", "polar bear", "große Katze")
 
@@ -383,7 +382,7 @@ def test_sizes_are_bounded(tmp_path, monkeypatch):
     path = tmp_path / "x.json"
     path.write_text('{"n": ' + "9" * 1000000 + "}")
     assert parse_json(path)["n"] == float("inf")        # at once: as an int it would take minutes
-    monkeypatch.setattr("ccnn.foreign_files.LIMIT", 1000)
+    monkeypatch.setattr("ccnn._util.foreign_files.LIMIT", 1000)
     for reader in (parse_json, parse_xml, read_table):
         with pytest.raises(UserError, match="x.json: has 0 MB; expected at most 0: split it"):
             reader(path)

@@ -11,12 +11,13 @@ import pytest
 from PIL import Image
 from tiny_net import make_net
 
-import ccnn.net
-from ccnn import crf, grid, masks
-from ccnn.errors import UserError
-from ccnn.labels import VOC_CLASSES
-from ccnn.model import read_model, write_model
-from ccnn.pictures import colours
+import ccnn.inference.caffe_net
+from ccnn._util.errors import UserError
+from ccnn.crf import dense as crf
+from ccnn.images import grid, masks
+from ccnn.images.labels import VOC_CLASSES
+from ccnn.images.overlays import colours
+from ccnn.inference.model_file import read_model, write_model
 
 RAMP = (1 + np.arange(65) * 3).astype(np.uint8)     # red 1, 4, ..., 193; exceeds 128 from column 43 on
 
@@ -400,7 +401,7 @@ def test_a_net_without_scores_is_refused(tiny, tmp_path):
 
 
 def test_infinite_scores_are_a_failure_not_a_mask(tiny, tmp_path, capsys):
-    net = ccnn.net.load_net(*tiny)
+    net = ccnn.inference.caffe_net.load_net(*tiny)
     net.params["fc8"][0].data[...] = 3e38
     net.save(str(tmp_path / "huge.caffemodel"))
     assert run((tiny[0], tmp_path / "huge.caffemodel"), tmp_path / "out", save(tmp_path / "a.png")) == 1
@@ -409,7 +410,7 @@ def test_infinite_scores_are_a_failure_not_a_mask(tiny, tmp_path, capsys):
 
 
 def test_image_level_priors(tiny, tmp_path):
-    from ccnn.baselines import image_level_prior
+    from ccnn.supervision.baselines import image_level_prior
     scores = np.zeros((21, 6, 9), np.float32)
     scores[1] = picture(RAMP)[::8, ::8, 0].astype(np.float32) - 128
     scores[2:] = -1000

@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 from caffe.proto import caffe_pb2
 
-from ccnn import predict, vgg16, weights
-from ccnn.errors import UserError
-from ccnn.images import MEAN_BGR
-from ccnn.trunk import VGG16
-from ccnn.weights import read_caffemodel, write_caffemodel
+from ccnn._util.errors import UserError
+from ccnn.images.reading import MEAN_BGR
+from ccnn.inference import predict
+from ccnn.nets import vgg16, weights
+from ccnn.nets.backbones import VGG16
+from ccnn.nets.weights import read_caffemodel, write_caffemodel
 
 ROOT = Path(__file__).resolve().parent.parent
 TOOL = ROOT / "tools/init_weights.py"

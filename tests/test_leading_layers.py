@@ -2,8 +2,8 @@
 import numpy as np
 import pytest
 
-from ccnn.leading_layers import Convolution, MaxPool, run_layers, split_off
-from ccnn.winograd import LANES, PANEL, convolve, max_pool, prepare
+from ccnn.inference.leading_layers import Convolution, MaxPool, run_layers, split_off
+from ccnn.inference.winograd import LANES, PANEL, convolve, max_pool, prepare
 
 
 def convolution_by_definition(x, weights, bias, dilation):

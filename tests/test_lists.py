@@ -1,8 +1,8 @@
 """Lists of images: one reader for all."""
 import pytest
 
-from ccnn.errors import UserError
-from ccnn.lists import find_list, read_list, read_split
+from ccnn._util.errors import UserError
+from ccnn.images.ids import find_list, read_list, read_split
 
 
 def written(path, text):

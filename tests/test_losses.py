@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import ccnn
-from ccnn.baselines import adaptive_bias
-from ccnn.constraints import Constraints, box_constraints, mask_constraints, size_constraints, tag_constraints
-from ccnn.errors import UserError
+from ccnn._util.errors import UserError
+from ccnn.solver.constraints import Constraints
+from ccnn.supervision.baselines import adaptive_bias
+from ccnn.supervision.constraints import box_constraints, mask_constraints, size_constraints, tag_constraints
 
 L, H, W = 5, 4, 6
 CCNN = "constrained_loss", "ConstrainedLossLayer"

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from PIL import Image
 from tiny_net import make_net
 
-import ccnn.model
-from ccnn.errors import UserError
-from ccnn.labels import VOC_CLASSES
-from ccnn.model import ABOUT, LAYERS, NET, WEIGHTS, only_weights, read_model, sizes_of, write_model
-from ccnn.net import forward, load_caffe, load_net
-from ccnn.proto import read_net
-from ccnn.supervision import SUPERVISION
-from ccnn.trunk import VGG16
-from ccnn.weights import stored_layers
+import ccnn.inference.model_file
+from ccnn._util.errors import UserError
+from ccnn.images.labels import VOC_CLASSES
+from ccnn.inference.caffe_net import forward, load_caffe, load_net
+from ccnn.inference.model_file import ABOUT, LAYERS, NET, WEIGHTS, only_weights, read_model, sizes_of, write_model
+from ccnn.nets.backbones import VGG16
+from ccnn.nets.caffe_files import read_net
+from ccnn.nets.weights import stored_layers
+from ccnn.supervision.kinds import SUPERVISION
 
 CLASSES = ("background", "große Katze", "кот Ж", "猫", "گربه\u200cها")
 SCENE = np.random.default_rng(0).integers(0, 256, (40, 56, 3), np.uint8)
@@ -58,7 +58,7 @@ def head(tmp_path, monkeypatch):
     caffe.Net(str(net), caffe.TEST).save(str(tmp_path / "all.caffemodel"))
     for name, layer in (("trunk", "below"), ("head", "fc8")):
         (tmp_path / f"{name}.caffemodel").write_bytes(only_weights(tmp_path / "all.caffemodel", {layer}))
-    monkeypatch.setattr(ccnn.model, "trunk_weights", lambda: tmp_path / "trunk.caffemodel")
+    monkeypatch.setattr(ccnn.inference.model_file, "trunk_weights", lambda: tmp_path / "trunk.caffemodel")
     return net, tmp_path / "all.caffemodel", tmp_path / "head.caffemodel"
 
 

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from tiny_net import make_net
 
-import ccnn.net
-from ccnn import errors
-from ccnn.rehearsal import rehearse
+import ccnn.inference.caffe_net
+from ccnn._util import errors
+from ccnn._util.rehearsal import rehearse
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +16,7 @@ def tiny(tmp_path_factory):
 
 
 def test_a_net_is_loaded_with_its_weights(tiny):
-    net = ccnn.net.load_net(*tiny, shape=(1, 3, 9, 17))
+    net = ccnn.inference.caffe_net.load_net(*tiny, shape=(1, 3, 9, 17))
     net.blobs["data"].reshape(1, 3, 9, 17)
     net.blobs["data"].data[...] = 0
     scores = net.forward()["fc8"]
@@ -25,14 +25,14 @@ def test_a_net_is_loaded_with_its_weights(tiny):
 
 
 def no_gpu():
-    return rehearse(lambda: ccnn.net.load_caffe().set_device(0))
+    return rehearse(lambda: ccnn.inference.caffe_net.load_caffe().set_device(0))
 
 
 def test_no_gpu_is_a_user_error():
     if no_gpu() is None:
         pytest.skip("there is a GPU")
     with pytest.raises(errors.UserError, match="--gpu 0: .*leave --gpu out"):
-        ccnn.net.load_caffe(gpu=0)
+        ccnn.inference.caffe_net.load_caffe(gpu=0)
 
 
 def edit(path, tmp_path, old, new):
@@ -56,7 +56,7 @@ def edit(path, tmp_path, old, new):
 def test_a_wrong_prototxt_is_a_user_error(tiny, tmp_path, old, new, complaint):
     prototxt = edit(tiny[0], tmp_path, old, new)
     with pytest.raises(errors.UserError, match=complaint) as error:
-        ccnn.net.load_net(prototxt, tiny[1])
+        ccnn.inference.caffe_net.load_net(prototxt, tiny[1])
     assert str(prototxt) in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -66,16 +66,16 @@ def test_a_net_for_one_size_only_is_a_user_error(tiny, tmp_path):
     prototxt.write_text(prototxt.read_text() + textwrap.dedent("""
         layer { name: "bad" type: "Reshape" bottom: "fc8" top: "bad" reshape_param { shape { dim: 5 dim: 105 } } }
     """))
-    ccnn.net.load_net(prototxt, tiny[1])
+    ccnn.inference.caffe_net.load_net(prototxt, tiny[1])
     with pytest.raises(errors.UserError, match=str(prototxt)):
-        ccnn.net.load_net(prototxt, tiny[1], shape=(1, 3, 65, 97))
+        ccnn.inference.caffe_net.load_net(prototxt, tiny[1], shape=(1, 3, 65, 97))
 
 
 def test_a_training_net_is_a_user_error(tiny, tmp_path):
     prototxt = edit(tiny[0], tmp_path, 'type: "Input"  top: "data"  input_param',
                     'type: "DummyData"  top: "data"  dummy_data_param')
     with pytest.raises(errors.UserError, match="no input blob `data`"):
-        ccnn.net.load_net(prototxt, tiny[1], shape=(1, 3, 65, 97))
+        ccnn.inference.caffe_net.load_net(prototxt, tiny[1], shape=(1, 3, 65, 97))
 
 
 def test_bilinear_upsampling_needs_no_weights(tiny, tmp_path):
@@ -84,10 +84,10 @@ def test_bilinear_upsampling_needs_no_weights(tiny, tmp_path):
          'num_output: 21 group: 21 kernel_size: 4 stride: 2 bias_term: false weight_filler {{ type: "{}" }} }} }}\n'
     plain = prototxt.read_text()
     prototxt.write_text(plain + up.format("bilinear"))
-    assert ccnn.net.load_net(prototxt, tiny[1]).params["up"][0].data.any()
+    assert ccnn.inference.caffe_net.load_net(prototxt, tiny[1]).params["up"][0].data.any()
     prototxt.write_text(plain + up.format("gaussian"))
     with pytest.raises(errors.UserError, match="no weights for up"):
-        ccnn.net.load_net(prototxt, tiny[1])
+        ccnn.inference.caffe_net.load_net(prototxt, tiny[1])
 
 
 @pytest.mark.parametrize("damage, complaint", [
@@ -99,33 +99,33 @@ def test_damaged_weights_are_a_user_error(tiny, tmp_path, damage, complaint):
     weights = tmp_path / "damaged.caffemodel"
     weights.write_bytes(damage(tiny[1].read_bytes()))
     with pytest.raises(errors.UserError, match=complaint) as error:
-        ccnn.net.load_net(tiny[0], weights)
+        ccnn.inference.caffe_net.load_net(tiny[0], weights)
     assert str(weights) in str(error.value)
 
 
 def test_nan_weights_are_a_user_error(tiny, tmp_path):
-    net = ccnn.net.load_net(*tiny)
+    net = ccnn.inference.caffe_net.load_net(*tiny)
     net.params["fc8"][1].data[3] = np.nan
     net.save(str(tmp_path / "nan.caffemodel"))
     with pytest.raises(errors.UserError, match="fc8 hold NaN"):
-        ccnn.net.load_net(tiny[0], tmp_path / "nan.caffemodel")
+        ccnn.inference.caffe_net.load_net(tiny[0], tmp_path / "nan.caffemodel")
 
 
 def test_missing_files_are_named(tiny, tmp_path):
     with pytest.raises(FileNotFoundError, match="absent.prototxt"):
-        ccnn.net.load_net(tmp_path / "absent.prototxt", tiny[1])
+        ccnn.inference.caffe_net.load_net(tmp_path / "absent.prototxt", tiny[1])
     with pytest.raises(FileNotFoundError, match="absent.caffemodel"):
-        ccnn.net.load_net(tiny[0], tmp_path / "absent.caffemodel")
+        ccnn.inference.caffe_net.load_net(tiny[0], tmp_path / "absent.caffemodel")
 
 
 def test_the_grid_is_read_from_the_net(root):
-    assert ccnn.net.score_grid(root / "prototxt/deploy_8s.prototxt") == (8, 0)
-    assert ccnn.net.score_grid(root / "prototxt/head_deploy.prototxt") == (8, -0.5)
-    assert ccnn.net.score_grid(root / "prototxt/deploy_32s.prototxt") == (32, 15.5)
+    assert ccnn.inference.caffe_net.score_grid(root / "prototxt/deploy_8s.prototxt") == (8, 0)
+    assert ccnn.inference.caffe_net.score_grid(root / "prototxt/head_deploy.prototxt") == (8, -0.5)
+    assert ccnn.inference.caffe_net.score_grid(root / "prototxt/deploy_32s.prototxt") == (32, 15.5)
 
 
 def test_an_enlarging_net_is_refused(tmp_path):
     (tmp_path / "up.prototxt").write_text(
         'layer { name: "up" type: "Deconvolution" bottom: "a" top: "fc8" convolution_param { kernel_size: 4 } }')
     with pytest.raises(errors.UserError, match="up .Deconvolution."):
-        ccnn.net.score_grid(tmp_path / "up.prototxt")
+        ccnn.inference.caffe_net.score_grid(tmp_path / "up.prototxt")

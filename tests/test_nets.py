@@ -11,11 +11,13 @@ import pytest
 from caffe.proto import caffe_pb2
 from google.protobuf import text_format
 
-from ccnn import nets, paper, weights
-from ccnn.grid import score_size
-from ccnn.learn import RECIPE
-from ccnn.net import score_grid
-from ccnn.trunk import VGG16
+from ccnn import paper
+from ccnn.images.grid import score_size
+from ccnn.inference.caffe_net import score_grid
+from ccnn.nets import prototxt as nets
+from ccnn.nets import weights
+from ccnn.nets.backbones import VGG16
+from ccnn.project.learn import RECIPE
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -16,12 +16,12 @@ from PIL import Image
 from repository_copy import copy_of_repository, environment
 from tiny_voc import annotation
 
-from ccnn.images import read_image, read_mask
-from ccnn.learn import RECIPE
-from ccnn.masks import mask_classes
-from ccnn.model import read_model
-from ccnn.pictures import overlay
-from ccnn.tags import read_tags
+from ccnn.annotations.tags import read_tags
+from ccnn.images.masks import mask_classes
+from ccnn.images.overlays import overlay
+from ccnn.images.reading import read_image, read_mask
+from ccnn.inference.model_file import read_model
+from ccnn.project.learn import RECIPE
 
 
 @pytest.fixture(scope="module")

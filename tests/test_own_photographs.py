@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 from tiny_voc import make_voc, save_mask
 
-from ccnn.errors import UserError
-from ccnn.labels import LABELS, VOC_CLASSES
+from ccnn._util.errors import UserError
+from ccnn.images.labels import LABELS, VOC_CLASSES
 
 CAT, BUS, SHEEP = labels = [VOC_CLASSES.index(name) for name in study.SETS[0]]
 PERSON, DOG = VOC_CLASSES.index("person"), VOC_CLASSES.index("dog")

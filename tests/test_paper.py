@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from ccnn import paper
+from ccnn.evaluation.tables import paper_rows
 
 SOURCE = Path(__file__).resolve().parents[2] / "shared/paper/ccnn.tex"
 
 
 def test_means_are_those_of_the_classes():
-    rows = [row for row in paper.paper_rows() if row.iou]
+    rows = [row for row in paper_rows() if row.iou]
     assert len(rows) == 13 and all(len(row.iou) == 21 for row in rows)
     for row in rows:
         if row.iou[0] is not None:                          # the test table leaves the background out
@@ -20,7 +21,7 @@ def test_means_are_those_of_the_classes():
 
 def test_the_defaults_are_the_first_row_of_the_ablation():
     assert paper.BOUNDS[0][:3] == tuple(paper.SIZE[key] for key in ("fg_lower", "bg_lower", "bg_upper"))
-    size, = [row for row in paper.paper_rows() if (row.name, row.split, row.crf) == ("CCNN size", "val", False)]
+    size, = [row for row in paper_rows() if (row.name, row.split, row.crf) == ("CCNN size", "val", False)]
     assert paper.BOUNDS[0][3] == size.miou
 
 
@@ -51,7 +52,7 @@ def test_the_numbers_are_the_papers():
     tex = re.sub(r"\\textbf\{([^}]*)\}|\\cite\{[^}]*\}|~", r"\1", SOURCE.read_text())
     lines = [line.rstrip()[:-2].split("&") for line in tex.splitlines() if line.rstrip().endswith("\\\\")]
     numbers = [[float(v) for v in line if re.fullmatch(r"\s*\d+\.\d\s*", v)] for line in lines]
-    rows = paper.paper_rows()
+    rows = paper_rows()
 
     def of_length(*lengths):
         return sorted(line for line in numbers if len(line) in lengths)

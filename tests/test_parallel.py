@@ -23,9 +23,11 @@ from training_runs import (
     workplace,
 )
 
-from ccnn import caffelog, proto, ranks
-from ccnn.errors import UserError
-from ccnn.weights import blob_array
+from ccnn._util.errors import UserError
+from ccnn.nets import caffe_files as proto
+from ccnn.nets.weights import blob_array
+from ccnn.training import caffe_log as caffelog
+from ccnn.training import ranks
 
 pytest_plugins = "training_runs"        # its fixtures
 
@@ -99,7 +101,7 @@ def computing(run, rank):
             words, variables = (Path(f"/proc/{pid}/{name}").read_text() for name in ("cmdline", "environ"))
         except OSError:
             continue
-        if "ccnn.parallel" in words and f"PMI_RANK={rank}\0" in variables:
+        if "ccnn.training.parallel" in words and f"PMI_RANK={rank}\0" in variables:
             return pid
     return None
 

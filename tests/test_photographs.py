@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from ccnn.errors import UserError
-from ccnn.photographs import find_photographs, pair_with_photographs
+from ccnn._util.errors import UserError
+from ccnn.images.listing import find_photographs, pair_with_photographs
 
 
 @pytest.fixture

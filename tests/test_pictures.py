@@ -7,9 +7,9 @@ from fontTools.fontBuilder import FontBuilder
 from fontTools.pens.ttGlyphPen import TTGlyphPen
 from PIL import Image, ImageDraw
 
-from ccnn import pictures
-from ccnn.labels import VOC_CLASSES, indexed, palette
-from ccnn.pictures import DARK, LIGHT, colours, difference, linear, overlay, thumbnail
+from ccnn.images import overlays as pictures
+from ccnn.images.labels import VOC_CLASSES, indexed, palette
+from ccnn.images.overlays import DARK, LIGHT, colours, difference, linear, overlay, thumbnail
 
 
 def least(values):

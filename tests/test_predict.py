@@ -9,13 +9,13 @@ import pytest
 from PIL import Image
 from tiny_net import make_net
 
-from ccnn import predict
-from ccnn.crf import PRESETS, Preset
-from ccnn.errors import ImageError, UserError
-from ccnn.features import features_shape
-from ccnn.grid import mean_scores
-from ccnn.images import read_image, read_mask
-from ccnn.masks import Lost, mask_settings
+from ccnn._util.errors import ImageError, UserError
+from ccnn.crf.dense import PRESETS, Preset
+from ccnn.images.grid import mean_scores
+from ccnn.images.masks import Lost, mask_settings
+from ccnn.images.reading import read_image, read_mask
+from ccnn.inference import predict
+from ccnn.training.features import features_shape
 
 RED = (4 * np.arange(60)).astype(np.uint8)          # exceeds 128 from column 33 on
 

@@ -6,11 +6,10 @@ import pytest
 from PIL import Image
 
 import ccnn
-from ccnn.errors import UserError
-from ccnn.mistakes import Mistakes
-from ccnn.priors import EDGES, NOT_LINEAR, read_priors
-from ccnn.rules import smallest_contradiction
-from ccnn.scribbles import Scribbles, known_cells
+from ccnn._util.errors import Mistakes, UserError
+from ccnn.supervision.marks import Scribbles, known_cells
+from ccnn.supervision.rules import smallest_contradiction
+from ccnn.supervision.rules_file import EDGES, NOT_LINEAR, read_priors
 
 CLASSES = ("background", "cat", "dog", "sky", "große Katze")
 SHAPE = (9, 13)

@@ -5,8 +5,8 @@ import pytest
 from PIL import Image
 from tiny_probabilities import arguments, make_probabilities
 
-from ccnn import crf
-from ccnn.errors import UserError
+from ccnn._util.errors import UserError
+from ccnn.crf import dense as crf
 
 
 @pytest.fixture(scope="module")

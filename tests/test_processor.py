@@ -1,7 +1,7 @@
 """A wheel says what it lacks on an old processor, in one line, before any of its instructions runs."""
 import pytest
 
-from ccnn import processor
+from ccnn.solver import processor
 
 V3 = "cx16 lahf_lm popcnt sse4_1 sse4_2 ssse3 abm avx avx2 bmi1 bmi2 f16c fma movbe".split()
 CORE2 = "fpu sse sse2 ssse3 cx16 sse4_1 lahf_lm".split()

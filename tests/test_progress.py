@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from ccnn import progress
+from ccnn._util import progress
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from data_nets import prototxt, still
 from read_ahead import read_ahead
 from tiny_voc import make_voc
 
-from ccnn.errors import ImageError, UserError
-from ccnn.samples import Samples
+from ccnn._util.errors import ImageError, UserError
+from ccnn.data.samples import Samples
 
 
 @pytest.fixture

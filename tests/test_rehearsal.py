@@ -1,7 +1,7 @@
 """What would abort the process is told in one line."""
 import os
 
-from ccnn.rehearsal import rehearse
+from ccnn._util.rehearsal import rehearse
 
 
 def test_a_rehearsal_reports_every_way_to_end():

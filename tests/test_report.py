@@ -12,10 +12,10 @@ from PIL import Image
 from skimage import data
 from test_pictures import contrast
 
-from ccnn import page
-from ccnn.pictures import colours, thumbnail
-from ccnn.report import SIDES, Photograph, Report, Step, Tally, next_steps, write_report
-from ccnn.report import page as report_page
+from ccnn.images.overlays import colours, thumbnail
+from ccnn.project import html as page
+from ccnn.project.report import SIDES, Photograph, Report, Step, Tally, next_steps, write_report
+from ccnn.project.report import page as report_page
 
 CLASSES = ("background", "cat", "cup", "rocket")
 VOID_TAGS = {"meta", "img", "line", "polyline"}

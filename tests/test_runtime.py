@@ -457,23 +457,23 @@ def test_make_with_own_caffe(tmp_path, python_bin, caffe_bin):
 
     def ask(question):
         # From elsewhere: with -c, Python looks for ccnn in the current directory first.
-        code = f"import caffe, ccnn.dual; print({question})"
+        code = f"import caffe, ccnn.solver.dual; print({question})"
         return run(copy.folder / ".caffe/bin/python", "-c", code, env=copy.env, cwd="/").stdout.strip()
 
     assert "setup.py" in make()
     built = next(copy.folder.glob("ccnn/dual.*.so"))
     stamp = built.stat().st_mtime_ns
     assert "setup.py" not in make() and built.stat().st_mtime_ns == stamp
-    assert ask("ccnn.dual.answer()") == "42"
-    assert Path(ask("ccnn.dual.__file__")).resolve() == built
+    assert ask("ccnn.solver.dual.answer()") == "42"
+    assert Path(ask("ccnn.solver.dual.__file__")).resolve() == built
     assert run(copy.folder / ".caffe/bin/caffe", "--version", env=copy.env).returncode == 0
 
     included = source.with_name("number.pxd")       # every kind of source is compiled again when it changes
     included.write_text("cdef enum:\n    NUMBER = 43\n")
     source.write_text("from number cimport NUMBER\n\ndef answer():\n    return NUMBER\n")
-    assert "setup.py" in make() and ask("ccnn.dual.answer()") == "43"
+    assert "setup.py" in make() and ask("ccnn.solver.dual.answer()") == "43"
     included.write_text("cdef enum:\n    NUMBER = 44\n")
-    assert "setup.py" in make() and ask("ccnn.dual.answer()") == "44"
+    assert "setup.py" in make() and ask("ccnn.solver.dual.answer()") == "44"
     assert "setup.py" not in make()
 
 

@@ -7,10 +7,10 @@ from data_nets import TOPS, still
 from sample_voc import make_sample
 from tiny_voc import make_voc
 
-from ccnn.errors import UserError
-from ccnn.grid import score_size
-from ccnn.labels import VOID
-from ccnn.samples import Samples
+from ccnn._util.errors import UserError
+from ccnn.data.samples import Samples
+from ccnn.images.grid import score_size
+from ccnn.images.labels import VOID
 
 
 @pytest.fixture

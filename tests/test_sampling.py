@@ -2,7 +2,7 @@
 import numpy as np
 import pytest
 
-from ccnn import grid
+from ccnn.images import grid
 
 
 def test_sampling_is_bilinear_and_repeats_the_border():

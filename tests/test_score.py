@@ -13,10 +13,9 @@ from PIL import Image
 from sklearn.metrics import confusion_matrix, jaccard_score, recall_score
 from tiny_voc import save_mask as save
 
-from ccnn import labels
-from ccnn.errors import ImageError, UserError
-from ccnn.images import read_mask
-from ccnn.labels import VOC_CLASSES, palette
+from ccnn._util.errors import ImageError, UserError
+from ccnn.images import labels, read_mask
+from ccnn.images.labels import VOC_CLASSES, palette
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 IDS = ["2007_000001", "2007_000002", "2007_000003"]

@@ -5,10 +5,10 @@ from data_nets import blobs, make_net, own_data
 from PIL import Image
 from tiny_voc import make_voc
 
-from ccnn.errors import ImageError, UserError
-from ccnn.nets import own_nets
-from ccnn.samples import FeatureSamples, Samples, own_folder
-from ccnn.trunk import VGG16
+from ccnn._util.errors import ImageError, UserError
+from ccnn.data.samples import FeatureSamples, Samples, own_folder
+from ccnn.nets.backbones import VGG16
+from ccnn.nets.prototxt import own_nets
 
 VOID = 255
 

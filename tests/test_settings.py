@@ -1,9 +1,8 @@
 """Settings: a table, and what is wrong with those that do not fit it."""
 import pytest
 
-from ccnn.errors import UserError
-from ccnn.samples import FeatureSamples, Samples
-from ccnn.settings import (
+from ccnn._util.errors import UserError
+from ccnn._util.settings import (
     COUNT,
     FRACTION,
     NAMES,
@@ -17,6 +16,7 @@ from ccnn.settings import (
     optional,
     read_settings,
 )
+from ccnn.data.samples import FeatureSamples, Samples
 
 TABLE = {"crop": Setting(WHOLE, 0, "side of a crop"), "mirror": Setting(SWITCH, True, "mirror")}
 

@@ -8,12 +8,12 @@ from data_nets import still
 from tiny_voc import make_voc, save_mask
 
 import ccnn
-from ccnn.errors import UserError
-from ccnn.images import read_mask
-from ccnn.labels import VOID
-from ccnn.samples import Samples
-from ccnn.shares import background_share, guess, read_shares, write_shares
-from ccnn.supervision import SHARE, SUPERVISION, share_constraints
+from ccnn._util.errors import UserError
+from ccnn.data.background_shares import background_share, guess, read_shares, write_shares
+from ccnn.data.samples import Samples
+from ccnn.images.labels import VOID
+from ccnn.images.reading import read_mask
+from ccnn.supervision.kinds import SHARE, SUPERVISION, share_constraints
 
 # --- the regression
 

@@ -13,14 +13,15 @@ from test_caffelog import glog
 from tiny_voc import save_mask as save
 
 import ccnn
-from ccnn import caffelog, explanation, figures
-from ccnn.constraints import size_constraints, tag_constraints
-from ccnn.errors import ImageError, UserError
-from ccnn.labels import VOC_CLASSES
-from ccnn.model import read_model, write_model
-from ccnn.paths import ROOT
-from ccnn.pictures import colours
-from ccnn.proto import read_net
+from ccnn._util.errors import ImageError, UserError
+from ccnn._util.paths import ROOT
+from ccnn.evaluation import explanation, figures
+from ccnn.images.labels import VOC_CLASSES
+from ccnn.images.overlays import colours
+from ccnn.inference.model_file import read_model, write_model
+from ccnn.nets.caffe_files import read_net
+from ccnn.supervision.constraints import size_constraints, tag_constraints
+from ccnn.training import caffe_log as caffelog
 
 IDS = [f"2007_{k:06}" for k in range(20)]
 

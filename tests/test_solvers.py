@@ -5,7 +5,7 @@ import pytest
 from caffe.proto import caffe_pb2
 from google.protobuf import text_format
 
-from ccnn import solvers
+from ccnn.nets import solvers
 
 ROOT = Path(__file__).resolve().parent.parent
 

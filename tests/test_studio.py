@@ -26,11 +26,11 @@ pytest.importorskip("uvicorn", reason="needs the packages of requirements/studio
 from exports import coco, run_lengths
 from tag_file import TagFile
 
-from ccnn.files import is_running
-from ccnn.importers import read_source
-from ccnn.masks import mask_classes
-from ccnn.scribbles import Scribbles
-from ccnn.tags import read_tags
+from ccnn._util.files import is_running
+from ccnn.annotations.importers import read_source
+from ccnn.annotations.tags import read_tags
+from ccnn.images.masks import mask_classes
+from ccnn.supervision.marks import Scribbles
 
 CLASSES = ("background", "cat", "dog")
 

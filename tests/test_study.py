@@ -28,9 +28,13 @@ from tiny_voc import make_voc
 
 import ccnn
 import study
-from ccnn import constraints, crf, images, nets, paper, weights
-from ccnn.errors import UserError
-from ccnn.nets import SYSTEMS
+from ccnn import paper
+from ccnn._util.errors import UserError
+from ccnn.crf import dense as crf
+from ccnn.images import reading as images
+from ccnn.nets import prototxt as nets
+from ccnn.nets.prototxt import SYSTEMS, weights
+from ccnn.solver import constraints
 
 SIZE = 40               # what the trunk sees; the images are larger
 ROOT, FEATURES, POOL4, POOL3 = "data/VOCdevkit/VOC2012", "data/features", "data/pool4", "data/pool3"

@@ -10,12 +10,13 @@ from scipy.special import softmax
 from tiny_voc import make_voc
 
 import ccnn
-from ccnn.baselines import log_softmax
-from ccnn.constraints import Constraints, mask_constraints, tag_constraints
-from ccnn.errors import UserError
-from ccnn.labels import BACKGROUND, VOC_CLASSES, VOID
-from ccnn.samples import Samples
-from ccnn.supervision import (
+from ccnn._util.errors import UserError
+from ccnn.data.samples import Samples
+from ccnn.images.labels import BACKGROUND, VOC_CLASSES, VOID
+from ccnn.solver.constraints import Constraints
+from ccnn.supervision.baselines import log_softmax
+from ccnn.supervision.constraints import mask_constraints, tag_constraints
+from ccnn.supervision.kinds import (
     BOXES,
     KNOWN_PIXELS,
     LABELS,

@@ -4,9 +4,9 @@ import unicodedata
 import pytest
 from data_nets import own_data
 
-from ccnn.errors import UserError
-from ccnn.samples import Samples
-from ccnn.tags import parse_tags, read_tags, tag_places, tagged
+from ccnn._util.errors import UserError
+from ccnn.annotations.tags import parse_tags, read_tags, tag_places, tagged
+from ccnn.data.samples import Samples
 
 CLASSES = ("background", "cat", "dog", "traffic light")
 

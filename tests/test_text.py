@@ -1,7 +1,7 @@
 """Numbers and lists in sentences."""
 import pytest
 
-from ccnn.text import and_more, duration, plural
+from ccnn._util.text import and_more, duration, plural
 
 
 def test_one_is_no_plural():

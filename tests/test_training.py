@@ -31,12 +31,16 @@ from training_runs import (
     workplace,
 )
 
-from ccnn import caffelog, proto, snapshots, training, weights
-from ccnn.errors import UserError
-from ccnn.lists import read_split
-from ccnn.shares import write_shares
-from ccnn.trunk import VGG16
-from ccnn.vgg16 import trunk_weights
+from ccnn._util.errors import UserError
+from ccnn.data.background_shares import write_shares
+from ccnn.images.ids import read_split
+from ccnn.nets import caffe_files as proto
+from ccnn.nets import weights
+from ccnn.nets.backbones import VGG16
+from ccnn.nets.vgg16 import trunk_weights
+from ccnn.training import caffe_log as caffelog
+from ccnn.training import caffe_training as training
+from ccnn.training import snapshots
 
 pytest_plugins = "training_runs"        # its fixtures
 

@@ -12,11 +12,11 @@ from data_nets import TOPS, blobs, coded_voc, expected_supervision, make_net, ow
 from PIL import Image
 from tiny_voc import annotation, make_voc, save_mask
 
-from ccnn.errors import ImageError, UserError
-from ccnn.images import MEAN_BGR
-from ccnn.labels import VOC_CLASSES, VOID
-from ccnn.samples import FeatureSamples
-from ccnn.trunk import VGG16
+from ccnn._util.errors import ImageError, UserError
+from ccnn.data.samples import FeatureSamples
+from ccnn.images.labels import VOC_CLASSES, VOID
+from ccnn.images.reading import MEAN_BGR
+from ccnn.nets.backbones import VGG16
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ccnn import errors, workers
+from ccnn._util import errors, workers
 
 
 def square(x):
@@ -82,7 +82,7 @@ def test_workers_end_with_the_tool(tmp_path, python_bin, number):
     (tmp_path / "slow.py").write_text(textwrap.dedent("""
         import os, time
         from pathlib import Path
-        from ccnn import workers
+        from ccnn._util import workers
 
         def work(folder):
             Path(folder, str(os.getpid())).touch()

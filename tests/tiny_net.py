@@ -1,6 +1,6 @@
 """A net that runs in no time and whose scores are known: for tests of the tools around nets."""
-from ccnn.images import MEAN_BGR
-from ccnn.net import load_caffe
+from ccnn.images.reading import MEAN_BGR
+from ccnn.inference.caffe_net import load_caffe
 
 PROTOTXT = """
 name: "tiny"

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from ccnn.labels import VOC_CLASSES, VOID, indexed
+from ccnn.images.labels import VOC_CLASSES, VOID, indexed
 
 
 def make_voc(folder, images=4, size=(64, 48), classes=VOC_CLASSES, seed=0):

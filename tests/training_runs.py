@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from tiny_voc import make_voc
 
-from ccnn import weights
-from ccnn.shares import write_shares
-from ccnn.snapshots import snapshots
-from ccnn.trunk import VGG16
+from ccnn.data.background_shares import write_shares
+from ccnn.nets import weights
+from ccnn.nets.backbones import VGG16
+from ccnn.training.snapshots import snapshots
 
 ROOT = Path(__file__).resolve().parent.parent
 DEMO_CLASSES = ("background", "fish", "beetle", "kite", "snail", "leaf")

@@ -19,15 +19,15 @@ from pathlib import Path
 
 import _activate  # noqa: F401
 
-from ccnn import command
-from ccnn.cluster import connected
-from ccnn.errors import UserError
-from ccnn.features import check_index, compute, find_images, plan_features
-from ccnn.net import load_caffe
-from ccnn.paths import FEATURES, VOC
-from ccnn.text import plural
-from ccnn.trunk import VGG16
-from ccnn.vgg16 import trunk_weights
+from ccnn._util.cluster import connected
+from ccnn._util.errors import UserError
+from ccnn._util.paths import FEATURES, VOC
+from ccnn._util.text import plural
+from ccnn.cli import command
+from ccnn.inference.caffe_net import load_caffe
+from ccnn.nets.backbones import VGG16
+from ccnn.nets.vgg16 import trunk_weights
+from ccnn.training.features import check_index, compute, find_images, plan_features
 
 
 def main(argv=None):

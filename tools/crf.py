@@ -9,21 +9,21 @@ probabilities of other programs: .npz files with an array `probabilities`, L x h
 
 At the end it says which objects the CRF has removed, and of which the preset's bound (`keep`) kept a part.
 
-The energy and its parameters are those of ccnn/crf.py, which is also how to call it from Python.
+The energy and its parameters are those of ccnn/crf/dense.py, which is also how to call it from Python.
 """
 import os
 from pathlib import Path
 
 import _activate  # noqa: F401
 
-from ccnn import command
-from ccnn.crf import PRESETS, load_preset
-from ccnn.errors import UserError
-from ccnn.masks import Lost, print_report, save_mask, unfinished
-from ccnn.photographs import pair_with_photographs
-from ccnn.probabilities import names_of, refine
-from ccnn.progress import Progress
-from ccnn.workers import in_processes
+from ccnn._util.errors import UserError
+from ccnn._util.progress import Progress
+from ccnn._util.workers import in_processes
+from ccnn.cli import command
+from ccnn.crf.dense import PRESETS, load_preset
+from ccnn.images.listing import pair_with_photographs
+from ccnn.images.masks import Lost, print_report, save_mask, unfinished
+from ccnn.inference.probabilities import names_of, refine
 
 
 def main(argv=None):

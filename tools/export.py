@@ -24,11 +24,11 @@ from pathlib import Path
 
 import _activate  # noqa: F401
 
-from ccnn import command
-from ccnn.errors import UserError
-from ccnn.export import CONTRACT, export_model
-from ccnn.files import warn_if_there
-from ccnn.predict import find_model
+from ccnn._util.errors import UserError
+from ccnn._util.files import warn_if_there
+from ccnn.cli import command
+from ccnn.inference.export import CONTRACT, export_model
+from ccnn.inference.predict import find_model
 
 
 def main(argv=None):

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import _activate  # noqa: F401
 
-from ccnn import command
-from ccnn.errors import UserError
-from ccnn.paths import DATA
-from ccnn.voc_archive import build
+from ccnn._util.errors import UserError
+from ccnn._util.paths import DATA
+from ccnn.cli import command
+from ccnn.data.voc_archive import build
 
 
 def main(argv=None):

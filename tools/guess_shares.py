@@ -7,18 +7,19 @@
 
 Tags do not tell how large things are, and the paper's bounds on the background are the same for every image. This tool
 measures the share of the background in --masks images, chosen at random, and guesses that of every image by ridge
-regression on its features (ccnn/shares.py). The file has a line `image,share` for each. You can also write it yourself.
+regression on its features (ccnn/data/background_shares.py). The file has a line `image,share` for each.
+You can also write it yourself.
 """
 import random
 from pathlib import Path
 
 import _activate  # noqa: F401
 
-from ccnn import command
-from ccnn.errors import UserError
-from ccnn.lists import read_split
-from ccnn.paths import DATA, FEATURES, VOC
-from ccnn.shares import guess_shares
+from ccnn._util.errors import UserError
+from ccnn._util.paths import DATA, FEATURES, VOC
+from ccnn.cli import command
+from ccnn.data.background_shares import guess_shares
+from ccnn.images.ids import read_split
 
 
 def main(argv=None):

@@ -17,15 +17,14 @@ from pathlib import Path
 
 import _activate  # noqa: F401
 
-from ccnn import command
-from ccnn.errors import UserError, nearest
-from ccnn.files import whole_file
-from ccnn.importers import read_source
-from ccnn.labels import BACKGROUND, VOC_CLASSES, read_classes
-from ccnn.lists import SUFFIX
-from ccnn.mistakes import Mistakes
-from ccnn.photo_names import Photographs, image_folder
-from ccnn.tag_table import merged, split_tags
+from ccnn._util.errors import Mistakes, UserError, nearest
+from ccnn._util.files import whole_file
+from ccnn.annotations.importers import read_source
+from ccnn.annotations.table import merged, split_tags
+from ccnn.cli import command
+from ccnn.images.ids import SUFFIX
+from ccnn.images.labels import BACKGROUND, VOC_CLASSES, read_classes
+from ccnn.images.lookup import Photographs, image_folder
 
 SHOWN = 10      # lines per list; the rest is counted
 

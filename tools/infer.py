@@ -25,7 +25,7 @@ labels are enlarged to the photograph strip by strip. Each of --jobs has a net o
 --size 321 and 0.5 GB at --size 500 (with --engine caffe 1.1 and 2 GB), and up to 0.4 GB more for the CRF and for a
 photograph of 20 megapixels.
 
-From Python: ccnn/predict.py.
+From Python: ccnn/inference/predict.py.
 """
 import glob
 import os
@@ -33,16 +33,16 @@ from pathlib import Path
 
 import _activate  # noqa: F401
 
-from ccnn import command
-from ccnn.cluster import connected
-from ccnn.crf import LONG_SIDE, PRESETS, load_preset
-from ccnn.engines import PRECISIONS
-from ccnn.files import remove_parts
-from ccnn.masks import print_report, unfinished
-from ccnn.photographs import find_photographs
-from ccnn.predict import Recipe, find_model, mask_settings_of, segment_files
-from ccnn.progress import Progress
-from ccnn.tags import tagged
+from ccnn._util.cluster import connected
+from ccnn._util.files import remove_parts
+from ccnn._util.progress import Progress
+from ccnn.annotations.tags import tagged
+from ccnn.cli import command
+from ccnn.crf.dense import LONG_SIDE, PRESETS, load_preset
+from ccnn.images.listing import find_photographs
+from ccnn.images.masks import print_report, unfinished
+from ccnn.inference.engines import PRECISIONS
+from ccnn.inference.predict import Recipe, find_model, mask_settings_of, segment_files
 
 MODELS_OWN = "model"        # the preset that the model names
 

@@ -15,16 +15,16 @@ from pathlib import Path
 
 import _activate  # noqa: F401
 
-from ccnn import command
-from ccnn.errors import UserError
-from ccnn.files import whole_file
-from ccnn.images import MEAN_BGR
-from ccnn.model import read_model
-from ccnn.net import load_caffe
-from ccnn.paths import DATA, ROOT
-from ccnn.predict import read_about
-from ccnn.vgg16 import read_source, trunk_weights
-from ccnn.weights import convolutions, fill, read_caffemodel, write_caffemodel
+from ccnn._util.errors import UserError
+from ccnn._util.files import whole_file
+from ccnn._util.paths import DATA, ROOT
+from ccnn.cli import command
+from ccnn.images.reading import MEAN_BGR
+from ccnn.inference.caffe_net import load_caffe
+from ccnn.inference.model_file import read_model
+from ccnn.inference.predict import read_about
+from ccnn.nets.vgg16 import read_source, trunk_weights
+from ccnn.nets.weights import convolutions, fill, read_caffemodel, write_caffemodel
 
 
 def main(argv=None):

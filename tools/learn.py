@@ -29,12 +29,12 @@ from pathlib import Path
 
 import _activate  # noqa: F401
 
-from ccnn import command
-from ccnn.checks import check_folder
-from ccnn.learn import RECIPE, Lesson
-from ccnn.learned import folds, hold_out, look, scores, write
-from ccnn.net import load_caffe
-from ccnn.own_folder import read_folder
+from ccnn.cli import command
+from ccnn.inference.caffe_net import load_caffe
+from ccnn.project.checks import check_folder
+from ccnn.project.folder import read_folder
+from ccnn.project.learn import RECIPE, Lesson
+from ccnn.project.results import folds, hold_out, look, scores, write
 
 UNCHECKED = "Nothing was held out: this was switched off with --no-check."
 

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import _activate  # noqa: F401
 
-from ccnn import command
-from ccnn.crf import LONG_SIDE
-from ccnn.errors import UserError
-from ccnn.files import warn_if_there
-from ccnn.labels import VOC_CLASSES, read_classes
-from ccnn.model import read_model, write_model
-from ccnn.predict import NET, read_about
+from ccnn._util.errors import UserError
+from ccnn._util.files import warn_if_there
+from ccnn.cli import command
+from ccnn.crf.dense import LONG_SIDE
+from ccnn.images.labels import VOC_CLASSES, read_classes
+from ccnn.inference.model_file import read_model, write_model
+from ccnn.inference.predict import NET, read_about
 
 
 def main(argv=None):

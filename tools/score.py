@@ -22,18 +22,16 @@ from pathlib import Path
 
 import _activate  # noqa: F401
 
-from ccnn import command
-from ccnn.errors import UserError
-from ccnn.files import warn_if_there, whole_file
-from ccnn.labels import VOC_CLASSES, read_classes
-from ccnn.lists import read_split
-from ccnn.paper import paper_rows
-from ccnn.paths import VOC
-from ccnn.runs import parse_run, result_text, score_runs
-from ccnn.scores import truth_paths
-from ccnn.tables import markdown_table, score_tables, text_table
-from ccnn.text import plural
-from ccnn.voc_server import pack
+from ccnn._util.errors import UserError
+from ccnn._util.files import warn_if_there, whole_file
+from ccnn._util.paths import VOC
+from ccnn._util.text import plural
+from ccnn.cli import command
+from ccnn.evaluation.mask_runs import parse_run, result_text, score_runs
+from ccnn.evaluation.tables import markdown_table, paper_rows, score_tables, text_table
+from ccnn.evaluation.voc_server import pack
+from ccnn.images.ids import read_split, truth_paths
+from ccnn.images.labels import VOC_CLASSES, read_classes
 
 
 def main(argv=None):
@@ -56,7 +54,7 @@ def main(argv=None):
             part.write_text(result_text(scores, split, len(names), args.labels) if path.suffix == ".json" else
                             score_tables(scores, args.labels, markdown_table if path.suffix == ".md" else text_table))
     if args.confusion:
-        from ccnn.figures import draw_confusions, save_figure
+        from ccnn.evaluation.figures import draw_confusions, save_figure
         warn_if_there(args.confusion)
         save_figure(draw_confusions([score for score in scores if score.confusion], args.labels), args.confusion, 120)
 

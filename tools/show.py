@@ -14,22 +14,22 @@ from pathlib import Path
 import _activate  # noqa: F401
 import numpy as np
 
-from ccnn import command
-from ccnn.caffelog import read_log
-from ccnn.errors import UserError
-from ccnn.files import warn_if_there
-from ccnn.images import read_image
-from ccnn.labels import VOC_CLASSES, read_classes
-from ccnn.lists import read_split
-from ccnn.paths import VOC
-from ccnn.predict import MODEL, find_model, load_model
-from ccnn.runs import parse_run
-from ccnn.tags import parse_large, parse_tags
+from ccnn._util.errors import UserError
+from ccnn._util.files import warn_if_there
+from ccnn._util.paths import VOC
+from ccnn.annotations.tags import parse_large, parse_tags
+from ccnn.cli import command
+from ccnn.evaluation.mask_runs import parse_run
+from ccnn.images.ids import read_split
+from ccnn.images.labels import VOC_CLASSES, read_classes
+from ccnn.images.reading import read_image
+from ccnn.inference.predict import MODEL, find_model, load_model
+from ccnn.training.caffe_log import read_log
 
 
 def main(argv=None):
     args = parse_args(argv)
-    from ccnn.figures import save_figure, style  # matplotlib takes a second
+    from ccnn.evaluation.figures import save_figure, style  # matplotlib takes a second
     with style():
         figure = args.draw(args)
     warn_if_there(args.out)
@@ -77,7 +77,7 @@ def panel(args):
 
     tools/show.py panel tags=masks/tags "tags + size=masks/size,masks/size_crf" --out panel.png
     """
-    from ccnn.figures import draw_panel, read_panel
+    from ccnn.evaluation.figures import draw_panel, read_panel
     runs = [parse_run(text) for text in args.runs]
     if any(run.origin for run in runs):
         raise UserError("a .json holds no masks; give their folder")
@@ -110,7 +110,7 @@ def log(args):
     in the logs of other losses. A loss that is NaN or infinite is marked in red. Where a training was resumed in
     one log, the iterations that it repeated are shown as it did them last.
     """
-    from ccnn.curves import draw_curves
+    from ccnn.evaluation.curves import draw_curves
     return draw_curves([(path.stem, read_log(path)) for path in args.logs])
 
 
@@ -123,7 +123,7 @@ def constraints(args):
 
     The bounds are those that the model was trained with, as its file tells them.
     """
-    from ccnn.explanation import draw_explanation, trained_constraints
+    from ccnn.evaluation.explanation import draw_explanation, trained_constraints
     rgb = read_image(args.image)
     files = find_model(**command.model_options(args))
     present = parse_tags(args.tags, files.classes, "--tags")

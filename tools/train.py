@@ -27,13 +27,13 @@ from pathlib import Path
 
 import _activate  # noqa: F401
 
-from ccnn import command
-from ccnn.errors import UserError
-from ccnn.net import load_caffe
-from ccnn.paths import ROOT
-from ccnn.proto import read_solver
-from ccnn.ranks import EndedElsewhere, fail_together, this_rank
-from ccnn.training import prepare
+from ccnn._util.errors import UserError
+from ccnn._util.paths import ROOT
+from ccnn.cli import command
+from ccnn.inference.caffe_net import load_caffe
+from ccnn.nets.caffe_files import read_solver
+from ccnn.training.caffe_training import prepare
+from ccnn.training.ranks import EndedElsewhere, fail_together, this_rank
 
 
 def main(argv=None):

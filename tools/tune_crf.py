@@ -19,11 +19,11 @@ from pathlib import Path
 
 import _activate  # noqa: F401
 
-from ccnn import command
-from ccnn.cluster import connected
-from ccnn.crf import PRESETS
-from ccnn.crf_search import Search, choose
-from ccnn.labels import VOC_CLASSES, read_classes
+from ccnn._util.cluster import connected
+from ccnn.cli import command
+from ccnn.crf.dense import PRESETS
+from ccnn.evaluation.crf_search import Search, choose
+from ccnn.images.labels import VOC_CLASSES, read_classes
 
 
 def main(argv=None):

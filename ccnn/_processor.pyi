@@ -1,2 +1,0 @@
-"""See cython/ccnn/_processor.pyx."""
-NEEDS: tuple[str, ...]

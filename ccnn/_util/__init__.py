@@ -1,0 +1,1 @@
+"""What every room may need and users never see: errors, files, text, progress, worker processes, downloads."""

@@ -1,0 +1,63 @@
+"""The one exception that becomes one line for the user."""
+import difflib
+
+
+class UserError(ValueError):
+    """Something that the user can put right. The text is one line: what is wrong, where, and the remedy."""
+
+    def __init__(self, text):
+        super().__init__(" ".join(str(text).split()))
+
+
+class ImageError(UserError):
+    """An image, a mask or an annotation cannot be used. The text names the file."""
+
+
+class Unable(UserError):
+    """An engine cannot run a net here: a package, a layer or an instruction is missing. Another engine may."""
+
+
+LISTED = 30     # known words in a message; more of them help nobody
+
+
+def nearest(word, known):
+    """The known word that is most like a word, in upper or lower case; None if none is."""
+    same_case = {name.casefold(): name for name in reversed(list(known))}
+    near = difflib.get_close_matches(str(word), known, 1) or \
+        [same_case[name] for name in difflib.get_close_matches(str(word).casefold(), same_case, 1)]
+    return near[0] if near else None
+
+
+def suggest(word, known):
+    """The remedy for a word that is not known: the nearest known word, or else all of them."""
+    near, known = nearest(word, known), list(known)
+    if near is not None:
+        return f"did you mean {near!r}?"
+    more = f" and {len(known) - LISTED} more" if known[LISTED:] else ""
+    return f"known: {', '.join(known[:LISTED]) or 'none'}{more}"
+
+
+def reason(error):
+    """Why a file could not be read, without its name: "No such file or directory"."""
+    return getattr(error, "strerror", None) or error
+
+
+SHOWN = 20      # more of them help nobody
+
+
+class Mistakes(UserError):
+    """Every mistake of a file that a person wrote. `lines` has one mistake per line; the text has them in one line."""
+
+    def __init__(self, path, mistakes):
+        """mistakes : [(place, text)], the place such as "line 3"; "" is the whole file."""
+        self.given = path, mistakes
+        self.lines = [f"{path}, {place}: {text}" if place else f"{path}: {text}" for place, text in mistakes]
+        text = self.lines[0]
+        if mistakes[1:]:
+            text = f"{path}: {len(mistakes)} mistakes" + "".join(
+                f" ({k}) {place + ': ' if place else ''}{text}" for k, (place, text) in enumerate(mistakes[:SHOWN], 1))
+            text += f" and {len(mistakes) - SHOWN} more" if mistakes[SHOWN:] else ""
+        super().__init__(text)
+
+    def __reduce__(self):
+        return Mistakes, self.given

@@ -1,0 +1,130 @@
+"""Files that are whole or not there, their checksums, and locks between processes."""
+import contextlib
+import errno
+import fcntl
+import hashlib
+import logging
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from io import FileIO
+from pathlib import Path
+from typing import Union
+
+from ccnn._util.errors import UserError
+
+PathLike = Union[str, "os.PathLike[str]"]
+
+log = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def whole_file(path: PathLike) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; rename it to `path` on success, remove it on failure.
+
+    The suffix stays, because libraries read the format from it. Missing folders are made. The OSError of a full disk
+    names the file, which that of write() does not; NumPy's and Pillow's have no number and no reason either.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.stem}.{os.urandom(4).hex()}.part{path.suffix}")      # unique on all machines
+    try:
+        yield part
+        os.replace(part, path)
+    except OSError as e:
+        if e.filename is not None:
+            raise
+        raise OSError(e.errno or errno.EIO, f"cannot be written ({e.strerror or e}); is the disk full? Free some "
+                      "space, then run the same command again", str(path)) from e
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            part.unlink()
+
+
+def remove_parts(folder: Path, age: float = 3600) -> None:
+    """Remove what whole_file has left of killed runs: the parts in a folder that are older than `age` seconds."""
+    for part in folder.rglob(".*.part*"):
+        with contextlib.suppress(FileNotFoundError):        # another run was faster
+            if part.is_file() and time.time() - part.stat().st_mtime > age:
+                part.unlink()
+
+
+@contextlib.contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """Yield a new folder beside `path`; rename it to `path` on success. What a killed run left is removed first."""
+    part = path.with_name(f".{path.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    try:
+        yield part
+        part.rename(path)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def lock(path: PathLike, taken: str, patience: float = 10) -> FileIO:
+    """Lock a file, which is made if need be. The lock lasts until this process, and every process that has inherited
+    the open file, has closed it or ended.
+
+    taken    : what the UserError says if another process has the lock; {holder} stands for its number
+    patience : seconds to wait where that process has ended, because its children are about to
+    """
+    path = Path(path)
+    file = FileIO(path, "a+")
+    end = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            holder = path.read_text().strip()
+            if is_running(holder) or time.monotonic() > end:
+                file.close()
+                raise UserError(f"{path}: {taken.format(holder=holder or '(unknown)')}") from None
+            time.sleep(0.05)
+    file.truncate(0)
+    with contextlib.suppress(OSError):      # a full disk: the number only makes the message better
+        file.write(f"{os.getpid()}\n".encode())
+    return file
+
+
+def unlock(file: FileIO) -> None:
+    """Release a lock, also where other processes still have the file open."""
+    if not file.closed:
+        fcntl.flock(file, fcntl.LOCK_UN)
+        file.close()
+
+
+def is_running(pid: str) -> bool:
+    """Whether there is such a process, and it has not ended."""
+    try:
+        return Path(f"/proc/{int(pid)}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (ValueError, OSError):
+        return False
+
+
+def digest(*paths: PathLike, algorithm: str = "sha256", bar: bool = False) -> str:
+    """The checksum of a file, in hexadecimal; of several files, that of their contents one after the other.
+
+    bar : show the progress of each file, for files that take long
+    """
+    found = hashlib.new(algorithm)
+    for path in paths:
+        with open(path, "rb") as file, read_with_bar(file, "checking") if bar else contextlib.nullcontext(file) as data:
+            while block := data.read(1 << 20):
+                found.update(block)
+    return found.hexdigest()
+
+
+def read_with_bar(file, what: str):
+    """An open file whose read() moves a progress bar; a context manager."""
+    from tqdm import tqdm
+    return tqdm.wrapattr(file, "read", total=os.fstat(file.fileno()).st_size, desc=f"{what} {Path(file.name).name}",
+                         disable=None)
+
+
+def warn_if_there(path: Path) -> None:
+    """Nothing is replaced without a word."""
+    if path.exists():
+        log.warning("replacing %s", path)

@@ -1,0 +1,26 @@
+"""Numbers, lists and names in sentences."""
+import unicodedata
+from collections.abc import Sized
+
+
+def plural(number: int, noun: str) -> str:
+    """ "1 mask", "2 masks" """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def and_more(things: Sized) -> str:
+    """What follows the first of several things: "", or " and 2 more"."""
+    return f" and {len(things) - 1} more" if len(things) > 1 else ""
+
+
+def duration(seconds: float) -> str:
+    """ "40 s", "2.5 min", "3.0 h" """
+    for unit, length in (("h", 3600), ("min", 60)):
+        if seconds > 1.5 * length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def plain(name: str) -> str:
+    """A name as it is stored and compared: accents composed (NFC), no blanks around it."""
+    return unicodedata.normalize("NFC", name).strip()

@@ -1,0 +1,1 @@
+"""The commands: arguments and messages only, one module each."""

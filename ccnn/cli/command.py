@@ -1,0 +1,127 @@
+"""What every command shares: its parser, its messages, its one-line errors, its exit status.
+
+The library does not print. It logs, and run() shows that on stderr as `tool.py: message`.
+"""
+import argparse
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Callable, NoReturn, Optional, Union
+
+from ccnn._util.errors import UserError
+from ccnn.inference.model_file import sizes_of
+
+
+def parser(doc: Optional[str]) -> argparse.ArgumentParser:
+    """An ArgumentParser whose --help opens with the tool's docstring, line breaks kept."""
+    return argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def count(text: str) -> int:
+    """An argparse type: a whole number, at least 1."""
+    value = int(text) if text.isdecimal() else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"need a whole number, at least 1; got {text!r}")
+    return value
+
+
+def sizes(text: str) -> Union[int, list[int]]:
+    """An argparse type: a long side in pixels that a net may see, or several with commas between them."""
+    values = [count(part) for part in text.split(",")]
+    size = values if values[1:] else values[0]
+    try:
+        sizes_of(size)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return size
+
+
+def add_model_options(add: Callable) -> None:
+    """The options that name a model; ccnn.inference.predict.find_model(**model_options(args)) takes them."""
+    add("--model", type=Path, metavar="NAME.ccnn", help="a model: photos/model.ccnn of tools/learn.py, or a file of "
+        "models/ (default: models/head_size.ccnn, which knows VOC's 20 classes)")
+    add("--net", type=Path, help="instead of --model, with --weights: a deploy net with input `data` and scores `fc8`")
+    add("--weights", type=Path, help="its weights, or those of a head alone, the trunk being VGG-16's")
+    add("--classes", metavar="FILE", help="with --net: class names, one per line (default: those of WEIGHTS.json or "
+        "NET.json, else VOC's)")
+    add("--size", type=sizes, metavar="PIXELS[,PIXELS]", help="long side that the net sees; of several, it sees each, "
+        "and the mean counts (default: that of its training if the model, WEIGHTS.json or NET.json tells, else 500)")
+
+
+def add_engine_options(add: Callable) -> None:
+    """--engine and --gpu, which ccnn.inference.predict and ccnn.training.features take."""
+    from ccnn.inference.engines import ENGINES
+    add("--engine", choices=("auto", *ENGINES), default="auto",
+        help="what runs the net: ONNX Runtime or Caffe. They agree to 1e-4 of the scores; ONNX Runtime takes less time "
+             "and less memory (default: auto, which is onnx unless it is not installed, a layer of the net is foreign "
+             "to it, or --gpu is given)")
+    add("--gpu", type=int, metavar="N", help="run the net on this GPU, with a Caffe that has one (default: on the CPU)")
+
+
+def add_cluster_option(add: Callable) -> None:
+    """--cluster, which ccnn._util.cluster.connected(args.cluster, args.jobs) takes."""
+    add("--cluster", metavar="WHERE", help="spread the work over a Dask cluster: local (--jobs processes of this "
+        "machine, started again when they end), tcp://HOST:PORT, tls://HOST:PORT, or a scheduler's file; needs "
+        "`make cluster` (docs/scale.md)")
+
+
+def model_options(args: argparse.Namespace) -> dict:
+    return {name: getattr(args, name) for name in ("model", "net", "weights", "classes", "size")}
+
+
+def check_suffix(option: str, path: Path, *suffixes: str) -> None:
+    """UserError unless the file that an option names ends in one of the suffixes."""
+    if not path.name.endswith(suffixes):
+        raise UserError(f"{option} {path}: need a name that ends in {', '.join(suffixes[:-1])} or {suffixes[-1]}")
+
+
+def run(main: Callable[[], Optional[int]]) -> NoReturn:
+    """Call main() and leave: status 0 or what it returns, 2 after a one-line error, 130 after ^C."""
+    show_messages()
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        fail("stopped", 130)
+    except BrokenPipeError:              # `tool | head`: the reader has seen enough
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  stays open until the end
+        sys.exit(0)
+    except MemoryError as e:
+        fail(f"out of memory ({e or 'no details'}); use a smaller size or fewer jobs", 2)
+    except OSError as e:
+        fail(f"{e.filename}: {e.strerror}" if e.filename and e.strerror else e, 2)
+    except UserError as e:
+        fail(e, 2)
+    except ModuleNotFoundError as e:     # the Python of a Caffe of your own may lack packages
+        fail(f"{e}; get it with: {sys.executable} -m pip install -r requirements.txt", 2)
+
+
+def show_messages() -> None:
+    """Show what the library logs, one line per message."""
+    messages = logging.getLogger("ccnn")
+    if not messages.handlers:
+        messages.addHandler(AboveBars())
+        messages.setLevel(logging.INFO)
+
+
+class AboveBars(logging.Handler):
+    """Writes to stderr, above the progress bars that are shown there."""
+
+    def emit(self, record):
+        from tqdm import tqdm
+        tqdm.write(f"{tool()}: {' '.join(record.getMessage().split())}", file=sys.stderr)
+
+
+def say(message: str) -> None:
+    """Show a message of the command itself, as those of the library are shown."""
+    logging.getLogger("ccnn").info("%s", message)
+
+
+def fail(message: object, status: int) -> NoReturn:
+    print(f"{tool()}: error: {' '.join(str(message).split())}", file=sys.stderr)
+    sys.exit(status)
+
+
+def tool() -> str:
+    """The name under which the command was called."""
+    return Path(sys.argv[0]).name

@@ -1,0 +1,312 @@
+"""A model is one file, NAME.ccnn: a zip of three members, none of them compressed.
+
+    deploy.prototxt       the net, made of LAYERS alone: it holds no code
+    weights.caffemodel    the weights of the net's layers; without the trunk's if they are those of trunk_weights()
+    model.json            Model.classes, size, mean, trunk and about
+
+    write_model("cats.ccnn", "photos/deploy.prototxt", "photos/ccnn_iter_400.caffemodel", classes, size=224)
+    model = read_model("cats.ccnn")
+    net = model.load()                                          # a caffe.Net
+    with model.files() as (prototxt, weights): ...              # for what needs paths
+
+Nothing in the file is trusted: what another person sends may be wrong, but it cannot run code or fill the disk.
+"""
+import contextlib
+import errno
+import hashlib
+import json
+import re
+import tempfile
+import unicodedata
+import zipfile
+from pathlib import Path
+from typing import NamedTuple, Optional, Union
+
+from ccnn._util.errors import UserError
+from ccnn._util.files import whole_file
+from ccnn.images.labels import VOC_CLASSES, VOID
+from ccnn.images.reading import MEAN_BGR
+from ccnn.inference.caffe_net import check_scores, load_caffe, load_net
+from ccnn.nets.caffe_files import parse_net, read_message
+from ccnn.nets.vgg16 import trunk_weights
+from ccnn.nets.weights import read_caffemodel, stored_layers
+
+FORMAT = 1
+
+NET, WEIGHTS, ABOUT = MEMBERS = ("deploy.prototxt", "weights.caffemodel", "model.json")
+
+LIMITS = {NET: 1 << 20, WEIGHTS: (1 << 31) - 1, ABOUT: 1 << 20}       # bytes; protobuf reads no more than 2 GB
+
+SIZES = range(32, 2001)     # pixels of a photograph's long side that a net may see
+
+LAYERS = {"Bias", "Concat", "Convolution", "Dropout", "Input", "Pooling", "Power", "ReLU", "Reshape"}
+
+TRUNK = "vgg16"
+
+# what model.json holds, and of which type; the three at the end may hold more
+KEYS = {"format": int, "classes": list, "size": (int, list), "mean": list, "trunk": (dict, type(None)), "ccnn": str,
+        "settings": dict, "training": dict, "scores": dict}
+
+SETTINGS = {"supervision": str, "bounds": dict, "crf": (str, type(None))}       # crf: the preset that suits it
+
+TRAINING = {"photographs": int, "tags": dict, "data": str, "iterations": int, "seed": int, "date": str}
+
+DIRECTIONS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"      # characters that turn text around
+
+AGAIN = "copy it again, or train again"
+
+
+class Model(NamedTuple):
+    path: Path
+    classes: tuple              # names of the labels, the background first
+    size: Union[int, list]      # long side in pixels of the images that the net saw in training; a list: of each, once
+    mean: tuple                 # subtracted from them: blue, green, red
+    trunk: Optional[dict]       # {"name", "sha256" of its weights}; None: the file holds all weights
+    about: dict                 # settings of the method, what it was trained on, its scores, the version of ccnn
+    net_text: str
+    fingerprint: str            # sha256 of all that decides its masks: two models with one fingerprint are the same
+
+    @contextlib.contextmanager
+    def files(self):
+        """(prototxt, [weights]) as paths, the trunk's weights first; they exist inside the `with` only.
+
+        A UserError inside the `with` names the model instead of these files.
+        """
+        with tempfile.TemporaryDirectory(prefix="ccnn-") as folder:
+            net, weights = (Path(folder) / name for name in (NET, WEIGHTS))
+            net.write_text(self.net_text, encoding="utf-8")
+            with opened(self.path) as archive, archive.open(WEIGHTS) as source, open(weights, "wb") as copy:
+                found = fingerprint(self._asdict(), self.net_text, source, copy)
+            if found != self.fingerprint:
+                raise UserError(f"{self.path}: has been replaced since it was read; start again")
+            try:
+                yield net, [*self.trunk_files(), weights]
+            except UserError as e:
+                raise UserError(str(e).replace(folder, str(self.path))) from None
+
+    def trunk_files(self):
+        if not self.trunk:
+            return []
+        load_caffe()
+        path = trunk_weights()
+        found = checksum(read_caffemodel(path))
+        if found != self.trunk["sha256"]:
+            raise UserError(f"{self.path}: was trained on weights of {self.trunk['name']} with sha256 "
+                            f"{self.trunk['sha256'][:12]}, but {path} has {found[:12]}; use the file it was trained "
+                            "on, or train again")
+        return [path]
+
+    def load(self, gpu=None, shape=(1, 3, 65, 97)):
+        """A caffe.Net with all its weights, tried at `shape`; its scores are as many as the classes."""
+        with self.files() as (prototxt, weights):
+            net = load_net(prototxt, weights, gpu, shape)
+            check_scores(net, prototxt, self.classes)
+        return net
+
+
+def write_model(path, net, weights, classes, size, settings=None, training=None, scores=None):
+    """Write a model, and read and load it before it takes its place.
+
+    net      : path of the deploy net: input `data`, scores `fc8`
+    weights  : path of a .caffemodel, of a snapshot of `caffe train` too. Only what the net needs is kept. If it lacks
+               the trunk's layers, trunk_weights() is the trunk
+    settings, training, scores : see SETTINGS and TRAINING; anything that JSON holds
+
+    The same arguments give the same bytes.
+    """
+    import ccnn
+    load_caffe()
+    net_bytes = Path(net).read_bytes()
+    wanted = check_net(net_bytes, net)
+    missing = wanted - set(stored_layers(weights))
+    trunk = None
+    if missing and missing <= set(stored_layers(trunk_weights())):
+        trunk = {"name": TRUNK, "sha256": checksum(read_caffemodel(trunk_weights()))}
+    about = {"format": FORMAT, "classes": list(classes), "size": size, "mean": list(MEAN_BGR), "trunk": trunk,
+             "ccnn": ccnn.__version__, "settings": settings or {}, "training": training or {}, "scores": scores or {}}
+    try:
+        text = json.dumps(about, ensure_ascii=False, allow_nan=False, indent=1).encode()
+    except (TypeError, ValueError) as e:
+        raise UserError(f"{path}: model.json cannot hold this: {e}") from None
+    with whole_file(path) as part:
+        with zipfile.ZipFile(part, "w") as archive:
+            for name, data in zip(MEMBERS, (net_bytes, only_weights(weights, wanted), text)):
+                member = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+                member.create_system, member.external_attr = 3, 0o644 << 16     # the same bytes on every system
+                archive.writestr(member, data)
+        try:
+            read_model(part).load()
+        except UserError as e:
+            said = str(e)
+            for inner, given in ((part / NET, net), (part / WEIGHTS, weights), (part, path)):
+                said = said.replace(str(inner), str(given))
+            raise UserError(said) from None
+
+
+def read_model(path):
+    """The Model in a file; UserError, with one line, for everything that is no such file."""
+    load_caffe()
+    with opened(path) as archive:
+        about = check_about(archive.read(ABOUT), f"{path}: {ABOUT}")
+        net = archive.read(NET)
+        check_net(net, f"{path}: {NET}")
+        with archive.open(WEIGHTS) as file:
+            found = fingerprint(about, net.decode(), file)
+    rest = {key: about[key] for key in ("settings", "training", "scores", "ccnn")}
+    return Model(Path(path), tuple(about["classes"]), about["size"], tuple(about["mean"]), about["trunk"], rest,
+                 net.decode(), found)
+
+
+def fingerprint(about, net_text, weights, copy=None):
+    """sha256 of what decides the masks. weights: an open file, read to its end, and written to the file `copy`."""
+    decisive = {key: about[key] for key in ("classes", "size", "mean", "trunk")}
+    found = hashlib.sha256(json.dumps([decisive, net_text]).encode())
+    for chunk in iter(lambda: weights.read(1 << 20), b""):
+        found.update(chunk)
+        if copy:
+            copy.write(chunk)
+    return found.hexdigest()
+
+
+@contextlib.contextmanager
+def opened(path):
+    """The zip, with exactly its three members, none larger than its limit and each as large as it claims."""
+    with open(path, "rb") as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                check_members(archive.infolist(), path)
+                yield archive
+        except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, UnicodeDecodeError, OSError) as e:
+            if isinstance(e, OSError) and e.errno != errno.EINVAL:      # EINVAL: an offset before the file's start
+                raise
+            raise UserError(f"{path}: is not a whole .ccnn file: damaged, cut off or something else ({e}); {AGAIN}") \
+                from None
+
+
+def check_members(members, path):
+    names = [member.filename for member in members]
+    strange = [name for name in names if name not in MEMBERS]
+    if strange:
+        raise UserError(f"{path}: holds {shortened(strange[0])}, which is no part of a model; {AGAIN}")
+    if sorted(names) != sorted(MEMBERS):
+        raise UserError(f"{path}: holds {', '.join(names) or 'nothing'} instead of {', '.join(MEMBERS)}; {AGAIN}")
+    for member in members:
+        if member.compress_type != zipfile.ZIP_STORED or member.file_size != member.compress_size:
+            raise UserError(f"{path}: {member.filename} is compressed, which no model's members are; zip it again "
+                            "with `zip -0`, or use the file as it was written")
+        if member.flag_bits & 1:
+            raise UserError(f"{path}: {member.filename} is encrypted; ask for the file without a password")
+        if member.file_size > LIMITS[member.filename]:
+            raise UserError(f"{path}: {member.filename} has {member.file_size} bytes, at most "
+                            f"{LIMITS[member.filename]} are read; {AGAIN}")
+
+
+def check_net(data, where):
+    """The names of the net's layers that have weights; UserError if a layer is none of LAYERS."""
+    net = parse_net(data, where)
+    for layer in (*net.layer, *net.layers):
+        if layer.type not in LAYERS:
+            raise UserError(f"{where}: layer {layer.name!r} is of type {layer.type!r}; a model holds no code, only the "
+                            f"layers {', '.join(sorted(LAYERS))}: give a deploy net")
+    return {layer.name for layer in net.layer if layer.type == "Convolution"}
+
+
+def check_about(data, where):
+    """What model.json says, if it is all there and of the right shape."""
+    try:
+        about = json.loads(data.decode(), parse_constant=not_a_number)
+        if not isinstance(about, dict) or type(about.get("format")) is not int:
+            raise ValueError("it says no format")
+        if about["format"] != FORMAT:
+            raise UserError(f"{where}: has format {about['format']}, and this version of ccnn reads {FORMAT}; "
+                            f"{'get a newer ccnn' if about['format'] > FORMAT else 'train again'}")
+        if about.keys() != KEYS.keys():
+            raise ValueError(f"{min(about.keys() ^ KEYS.keys())!r} is missing or unknown")
+        check_types(about, KEYS)
+        check_types(about["settings"], SETTINGS)
+        check_types(about["training"], TRAINING)
+        check_classes(about["classes"])
+        check_values(about)
+    except UserError:
+        raise
+    except (ValueError, RecursionError) as e:
+        raise UserError(f"{where}: does not describe a model: {e}; {AGAIN}") from None
+    return about
+
+
+def check_types(values, types):
+    for key, kind in types.items():
+        if key in values and (not isinstance(values[key], kind) or isinstance(values[key], bool)):
+            raise ValueError(f"{key} cannot be {shortened(values[key])}")
+
+
+def check_values(about):
+    sizes_of(about["size"])
+    if about["mean"] != list(MEAN_BGR):
+        raise ValueError(f"mean must be {list(MEAN_BGR)}, got {shortened(about['mean'])}")
+    trunk = about["trunk"]
+    if trunk is not None and (trunk.keys() != {"name", "sha256"} or trunk["name"] != TRUNK
+                              or not re.fullmatch("[0-9a-f]{64}", str(trunk["sha256"]))):
+        raise ValueError(f"trunk must be null, or {TRUNK!r} and the sha256 of its weights; got {shortened(trunk)}")
+    if not re.fullmatch(r"\w*", about["settings"].get("crf") or ""):            # a name, never a path
+        raise ValueError(f"crf must be the name of a preset, got {shortened(about['settings']['crf'])}")
+    for name, number in about["training"].get("tags", {}).items():
+        if name not in about["classes"] or type(number) is not int:
+            raise ValueError(f"tags must be a number per class, got {shortened({name: number})}")
+
+
+def check_classes(classes):
+    """Names in any script, different from each other, that cannot disturb a terminal, a file or a page."""
+    background = VOC_CLASSES[0]
+    if not 2 <= len(classes) <= VOID or classes[0] != background:
+        raise ValueError(f"classes must be {background!r} and 1 to {VOID - 1} names")
+    for name in classes:
+        if not isinstance(name, str) or name != name.strip() or not 1 <= len(name) <= 100:
+            raise ValueError(f"a class name has 1 to 100 characters and no space around it, got {shortened(name)}")
+        # control characters, halves of characters, line separators
+        if any(unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") or c in DIRECTIONS for c in name):
+            raise ValueError(f"the class name {shortened(name)} holds control characters")
+    plain = [unicodedata.normalize("NFC", name) for name in classes]
+    twice = {name for name in plain if plain.count(name) > 1}
+    if twice:
+        raise ValueError(f"the class {min(twice)!r} is there twice")
+
+
+def sizes_of(size):
+    """(pixels, ...) of a model's `size`, one number or a list of them; ValueError if it is neither."""
+    sizes = tuple(size) if isinstance(size, list) else (size,)
+    if not sizes or not all(type(pixels) is int and pixels in SIZES for pixels in sizes) or len({*sizes}) < len(sizes):
+        raise ValueError(f"size must be {SIZES[0]}..{SIZES[-1]}, or a list of such numbers, each once; got "
+                         f"{shortened(size)}")
+    return sizes
+
+
+def not_a_number(text):
+    raise ValueError(f"{text} is no number")
+
+
+def shortened(value):
+    text = ascii(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def only_weights(path, layers):
+    """A .caffemodel's bytes with the blobs of these layers alone: no training net, no paths, no gradients."""
+    from caffe.proto import caffe_pb2
+    model, kept = read_message(path, caffe_pb2.NetParameter()), caffe_pb2.NetParameter(name="ccnn")
+    for layer in (*model.layer, *model.layers):
+        if layer.blobs and layer.name in layers:
+            blobs = kept.layer.add(name=layer.name).blobs
+            blobs.extend(layer.blobs)
+            for blob in blobs:
+                blob.ClearField("diff")
+    return kept.SerializeToString(deterministic=True)
+
+
+def checksum(weights):
+    """sha256 of {layer: [arrays]}, however their file was written."""
+    found = hashlib.sha256()
+    for name in sorted(weights):
+        for array in weights[name]:
+            found.update(f"{name} {array.shape}\n".encode() + array.astype("<f4").tobytes())
+    return found.hexdigest()

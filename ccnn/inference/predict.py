@@ -1,0 +1,275 @@
+"""From a photograph to its mask.
+
+    files = find_model()                            # the model in models/; a file NAME.ccnn; or a net and weights
+    model = load_model(files)                       # engine="auto": ONNX Runtime if installed, else Caffe
+    mask = segment(read_image("street.jpg"), model, Recipe(every_label(files)))     # H x W label ids
+
+The net sees the photograph with its long side reduced to the model's size, the CRF to 500 pixels, and the labels
+are enlarged to the photograph strip by strip.
+"""
+import contextlib
+import functools
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Callable, NamedTuple, Optional, Union
+
+import numpy as np
+from scipy.special import softmax
+
+from ccnn._util.errors import Unable, UserError
+from ccnn._util.files import digest, whole_file
+from ccnn._util.paths import ROOT
+from ccnn._util.workers import Jobs, in_processes
+from ccnn.crf.dense import LONG_SIDE, Preset, sharpen
+from ccnn.images.grid import Scores, label_map, mean_scores, mirrored, positions, sample
+from ccnn.images.labels import VOC_CLASSES, read_classes
+from ccnn.images.masks import Lost, save_mask
+from ccnn.images.overlays import overlay
+from ccnn.images.reading import read_image, shrink
+from ccnn.inference.caffe_net import check_labels, load_caffe, score_grid
+from ccnn.inference.engines import TRIAL, Forward, load_forward
+from ccnn.inference.model_file import read_model, sizes_of
+from ccnn.inference.probabilities import save_probabilities
+from ccnn.nets.backbones import VGG16
+from ccnn.nets.caffe_files import read_net
+from ccnn.nets.vgg16 import trunk_weights
+from ccnn.nets.weights import stored_layers, why_unfit
+from ccnn.supervision.baselines import image_level_prior
+
+MODEL = ROOT / "models/head_size.ccnn"
+
+NET = ROOT / "prototxt/head_deploy.prototxt"        # of the models in models/
+
+Answer = Union[str, list[Lost]]         # on a photograph
+
+
+class ModelFiles(NamedTuple):
+    """What a model is made of. It can be sent to another process."""
+    classes: tuple[str, ...]        # names of the labels, the background first
+    size: Union[int, list]          # long side of the photographs that the net sees; a list: each at all of these
+    identity: dict                  # what makes it this model, as JSON holds it
+    opened: Callable                # a context manager: (deploy prototxt, [weights], the trunk's first)
+    crf: str                        # the CRF's preset that suits it
+    settings: dict                  # what it was trained with: supervision, bounds
+
+
+def find_model(model: Optional[Path] = None, net: Optional[Path] = None, weights: Optional[Path] = None,
+               classes: Optional[str] = None, size: Union[int, list, None] = None) -> ModelFiles:
+    """A model: NAME.ccnn, or a net and its weights as `caffe train` has them; without any, the one in models/.
+
+    weights : all of the net's, or those of a head alone; the trunk is then VGG-16's, fetched if not there yet
+    classes : with net and weights, a file of class names; by default those that WEIGHTS.json or NET.json tells, else
+              VOC's
+    size    : long side that the net sees, or several; by default what the model or these files tell, else 500
+    """
+    if net or weights:
+        if model or not net or not weights:
+            raise UserError(f"{f'--net {net}' if net else f'--weights {weights}'}: a model is --net and --weights "
+                            "together, or --model alone; name " + ("one model" if model else "both"))
+        return caffe_model(net, weights, classes, size)
+    if classes:
+        raise UserError(f"--classes {classes}: {model or MODEL} knows the names of its classes; leave it out")
+    found = read_model(model or MODEL)
+    return ModelFiles(found.classes, size or found.size, {"model": found.fingerprint}, found.files,
+                      found.about["settings"].get("crf") or "heads", found.about["settings"])
+
+
+def caffe_model(net: Path, weights: Path, classes: Optional[str],
+                size: Union[int, list, None]) -> ModelFiles:
+    about, files = read_about(net, weights), find_weights(net, weights)
+    names = read_classes(classes) if classes else tuple(about.get("classes", VOC_CLASSES))
+
+    def fingerprint(path):
+        return f"{path.name} sha256 {digest(path)[:16]}"
+    return ModelFiles(names, size or about.get("size", LONG_SIDE),
+                      {"net": fingerprint(net), "weights": [fingerprint(path) for path in files]},
+                      functools.partial(contextlib.nullcontext, (net, files)), "heads", about)
+
+
+def find_weights(net: Path, weights: Path) -> list[Path]:
+    """The files to load, in order: before a head, the trunk that the net wants and the head's file lacks."""
+    load_caffe()
+    trunk = set(VGG16.layers)
+    wanted, given = {layer.name for layer in read_net(net).layer}, stored_layers(weights)
+    return [trunk_weights(), weights] if trunk <= wanted and not trunk.intersection(given) else [weights]
+
+
+def read_about(net: Path, weights: Path) -> dict[str, Any]:
+    """What WEIGHTS.json, or else NET.json, says of the model: its `size`, and its `classes` where not VOC's."""
+    path = next((path for path in (weights.with_suffix(".json"), net.with_suffix(".json")) if path.exists()), None)
+    if not path:
+        return {}
+    try:
+        about = json.loads(path.read_text())
+        sizes_of(about.get("size", LONG_SIDE))
+        classes = about.get("classes", VOC_CLASSES)
+        if not all(isinstance(name, str) for name in classes) or not 2 <= len(classes) < 255:
+            raise ValueError("classes must be 2 to 254 names, the background first")
+    except (ValueError, TypeError, AttributeError) as e:
+        raise UserError(f"{path}: does not describe a model: {e}") from None
+    return about
+
+
+class Model(NamedTuple):
+    """A loaded net."""
+    forward: Forward                # a photograph as the net sees it -> its scores, L x h x w
+    grid: tuple[int, float]         # stride and offset of its scores, in pixels
+    size: Union[int, list]
+
+    def reduce(self, rgb: np.ndarray) -> np.ndarray:
+        """The photograph as the net sees it; the largest, if at several sizes."""
+        return shrink(rgb, max(sizes_of(self.size)))
+
+    def scores(self, rgb: np.ndarray, name: object = "the photograph", mirror: bool = False) -> Scores:
+        """The scores of a photograph of any size, the mean over the sizes that the net sees, and over the photograph
+        and its mirror image if wished; name: what an error calls it."""
+        images = {image.shape: image for image in (shrink(rgb, size) for size in sizes_of(self.size))}
+        found = [self.scores_at(image, name) for image in images.values()]
+        if mirror:
+            found += [mirrored(self.scores_at(np.ascontiguousarray(image[:, ::-1]), name)) for image in images.values()]
+        return mean_scores(found)
+
+    def scores_at(self, image: np.ndarray, name: object) -> Scores:
+        values = self.forward(image)
+        if not np.isfinite(values).all():
+            raise UserError(f"{name}: the net's scores are not finite; do weights and net belong together?")
+        return Scores(values, image.shape[:2], *self.grid)
+
+
+def load_model(files: ModelFiles, engine: str = "auto", gpu: Optional[int] = None, precision: str = "float32",
+               threads: int = 1) -> Model:
+    """The model, ready to run; engine, gpu, precision and threads: see ccnn.inference.engines.load_forward."""
+    with files.opened() as (prototxt, weights):
+        try:
+            forward = load_forward(prototxt, weights, "fc8", engine, gpu, precision, threads)
+        except Unable:
+            raise
+        except UserError as e:
+            raise UserError(why_unfit(prototxt, weights) or e) from None
+        check_labels(len(forward(np.zeros((*TRIAL, 3), np.uint8))), prototxt, files.classes)
+        return Model(forward, score_grid(prototxt), files.size)
+
+
+class Recipe(NamedTuple):
+    """How scores become a mask."""
+    labels: list[int]                   # those that may appear
+    preset: Optional[Preset] = None     # of the CRF; None: no CRF
+    prior: bool = False                 # weigh each label by the net's own belief that it is in the photograph
+    mirror: bool = False                # the net sees the photograph's mirror image, too
+
+
+def every_label(files: ModelFiles) -> list[int]:
+    return list(range(len(files.classes)))
+
+
+def segment(rgb: np.ndarray, model: Model, recipe: Recipe) -> np.ndarray:
+    """The mask of a photograph, H x W uint8."""
+    return mask_and_probabilities(rgb, model.scores(rgb, mirror=recipe.mirror), recipe)[0]
+
+
+def mask_and_probabilities(rgb: np.ndarray, scores: Scores, recipe: Recipe
+                           ) -> tuple[np.ndarray, Optional[np.ndarray], dict[int, bool]]:
+    """The mask; if there is a CRF, its marginals of recipe.labels, l x h x w; and {label: kept} that it lost."""
+    f = allowed_scores(scores, recipe)
+    if not recipe.preset:
+        return labels_of(recipe, label_map(f, *scores.cells(*rgb.shape[:2]))), None, {}
+    small = shrink(rgb, LONG_SIDE)
+    q, lost = sharpen(small, sample(f, *scores.cells(*small.shape[:2])), recipe.preset)
+    rows, columns = (positions(*sides) for sides in zip(rgb.shape[:2], small.shape[:2]))
+    return labels_of(recipe, label_map(q, rows, columns)), q, {recipe.labels[k]: kept for k, kept in lost.items()}
+
+
+def allowed_scores(scores: Scores, recipe: Recipe) -> np.ndarray:
+    values = image_level_prior(scores.values) if recipe.prior else scores.values
+    return values[recipe.labels]
+
+
+def labels_of(recipe: Recipe, found: np.ndarray) -> np.ndarray:
+    return np.array(recipe.labels, np.uint8)[found]
+
+
+def segment_files(work: Sequence[tuple[Path, ...]], files: ModelFiles, recipe: Recipe, jobs: Jobs = 1,
+                  engine: str = "auto", gpu: Optional[int] = None, precision: str = "float32") -> Iterator[Answer]:
+    """Make (mask, *others) of every (photograph, mask, *others), on `jobs` cores or on a cluster: Segmenter's answers,
+    in any order.
+
+    Each process has a net of its own and one thread. A few photographs share the cores that are left over.
+    """
+    if not work:
+        return
+    threads = 1
+    if isinstance(jobs, int):
+        processes = min(jobs, len(work))
+        jobs, threads = processes, jobs // processes
+    segmenter = Segmenter(files, recipe, engine=engine, gpu=gpu, precision=precision, threads=threads)
+    yield from in_processes(segmenter, work, jobs, failed=no_mask)
+
+
+def no_mask(why: str, source: Path, *outputs: Path) -> str:
+    """The answer for a photograph that ends its worker."""
+    return f"{source}: {why}"
+
+
+class Segmenter:
+    """Makes the files of one photograph after the other: segmenter(photograph, mask, *others).
+
+    Of the others, .jpg is an overlay and .npz holds the probabilities. The answer is the objects that the CRF lost,
+    mostly [], or one line on why this photograph has no mask. A UserError is about the model: none will have one.
+
+    It can be sent to other processes. The net is not sent: each process loads it when it needs it first.
+    options : engine, gpu, precision and threads of load_model
+    """
+
+    def __init__(self, files: ModelFiles, recipe: Recipe, **options: Any) -> None:
+        self.files, self.recipe, self.options = files, recipe, options
+        self.settings = mask_settings_of(files, recipe, options.get("precision", "float32"))
+
+    def __getstate__(self) -> dict:
+        return {key: value for key, value in vars(self).items() if key != "model"}
+
+    @functools.cached_property
+    def model(self) -> Model:
+        return load_model(self.files, **self.options)
+
+    def __call__(self, source: Path, *outputs: Path) -> Answer:
+        model = self.model
+        try:
+            rgb = read_image(source)
+            scores = model.scores(rgb, source, self.recipe.mirror)
+        except UserError as e:
+            return str(e) if str(source) in str(e) else f"{source}: {e}"
+        return write_outputs(rgb, scores, self.recipe, self.files.classes, self.settings, outputs)
+
+
+def mask_settings_of(files: ModelFiles, recipe: Recipe, precision: str = "float32") -> dict:
+    """What a mask depends on besides its photograph.
+
+    The engine is not part of it. Two engines agree to 1e-4 of the scores, as two versions of a BLAS do: labels differ
+    in single pixels where two of them score the same. So a run may go on with another engine. bf16 changes more.
+    """
+    tags = [files.classes[label] for label in recipe.labels] if recipe.labels != every_label(files) else None
+    return {"tool": "infer", **files.identity, "size": files.size, "tags": tags, "ilp": recipe.prior,
+            "crf": recipe.preset and recipe.preset._asdict(), **({"mirror": True} if recipe.mirror else {}),
+            **({"precision": precision} if precision != "float32" else {})}
+
+
+def write_outputs(rgb: np.ndarray, scores: Scores, recipe: Recipe, classes: Sequence[str], settings: dict,
+                  outputs: Sequence[Path]) -> list[Lost]:
+    """Write a photograph's files. The mask's path comes first; it is written last, because it says that all is done.
+    Returns what was lost to the CRF."""
+    mask_path, *others = outputs
+    mask, q, lost = mask_and_probabilities(rgb, scores, recipe)
+    for path in others:
+        if path.suffix == ".jpg":
+            with whole_file(path) as part:
+                overlay(rgb, mask, classes).save(part, quality=90, subsampling=0)     # colours stay sharp
+        else:
+            if q is None:
+                height, width = shrink(rgb, LONG_SIDE).shape[:2]
+                q = softmax(sample(allowed_scores(scores, recipe), *scores.cells(height, width)), axis=0)
+            p = np.zeros((len(classes), *q.shape[1:]), np.float16)
+            p[recipe.labels] = q
+            save_probabilities(path, p, classes, recipe.preset)
+    save_mask(mask_path, mask, settings, classes)
+    return [Lost(mask_path, classes[label], kept) for label, kept in lost.items()]

@@ -1,0 +1,163 @@
+"""Weights: .caffemodel files as arrays, the shapes that a net needs, and how the one becomes the other."""
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Optional
+
+import numpy as np
+
+from ccnn._util.errors import UserError
+from ccnn._util.files import PathLike, whole_file
+from ccnn.nets.backbones import VGG16
+from ccnn.nets.caffe_files import read_message, read_net
+
+Arrays = dict[str, list[np.ndarray]]            # {layer: [weights, bias]}
+Shapes = dict[str, tuple[int, ...]]             # {layer: shape of its weights, O x C x h x w}
+
+CHANNELS = {"data": 3, **{name: blob.channels for name, blob in VGG16.blobs.items()}}   # of what data layers make
+
+
+def read_caffemodel(path: PathLike) -> Arrays:
+    """{layer: [arrays]} of a .caffemodel, also of one in Caffe's old format."""
+    return {layer.name: [blob_array(blob, f"{path}: layer {layer.name}") for blob in layer.blobs]
+            for layer in layers_with_weights(path)}
+
+
+def stored_layers(path: PathLike) -> list[str]:
+    """The names of the layers that have weights in a .caffemodel."""
+    return [layer.name for layer in layers_with_weights(path)]
+
+
+def layers_with_weights(path: PathLike) -> list:
+    from caffe.proto import caffe_pb2
+    model = read_message(path, caffe_pb2.NetParameter())
+    layers = [layer for layer in (*model.layer, *model.layers) if layer.blobs]      # layers: Caffe's old format
+    if not layers:
+        raise UserError(f"{path}: holds no weights; give a .caffemodel")
+    return layers
+
+
+def blob_array(blob, where: object) -> np.ndarray:
+    """A BlobProto as a float32 array; UserError unless it holds as many numbers as its shape says, all finite.
+
+    The blob is emptied but for its data, so that its encoding ends in the packed floats themselves: many times
+    faster than asking for them one by one.
+    """
+    shape = tuple(blob.shape.dim) or (blob.num, blob.channels, blob.height, blob.width)
+    count = len(blob.data)
+    if count != np.prod(shape):
+        raise UserError(f"{where}: holds {count} numbers, but its shape is {by(shape)}")
+    for field, _ in blob.ListFields():
+        if field.name != "data":
+            blob.ClearField(field.name)
+    array = np.frombuffer(blob.SerializeToString()[-4 * count:], "<f4").reshape(shape)
+    if not np.isfinite(array).all():
+        raise UserError(f"{where}: holds {np.count_nonzero(~np.isfinite(array))} NaN or infinite values")
+    return array
+
+
+def write_caffemodel(path: PathLike, weights: Arrays) -> None:
+    from caffe.proto import caffe_pb2
+    model = caffe_pb2.NetParameter(name=Path(path).stem)
+    for name, arrays in weights.items():
+        layer = model.layer.add(name=name, type="Convolution")
+        for array in arrays:
+            blob = layer.blobs.add()
+            blob.shape.dim.extend(array.shape)
+            # in parts, because a list of Python floats takes 8 times the memory
+            for part in np.array_split(array.ravel(), array.size // (1 << 20) + 1):
+                blob.data.extend(part.tolist())
+    with whole_file(path) as file:
+        file.write_bytes(model.SerializeToString())
+
+
+def convolutions(prototxt: PathLike) -> Shapes:
+    """The shapes that a net's convolutions need, following the channels from its input on."""
+    channels = dict(CHANNELS)
+    shapes: Shapes = {}
+    for layer in read_net(prototxt).layer:
+        if layer.type == "Convolution":
+            p = layer.convolution_param
+            if layer.bottom[0] not in channels:
+                raise UserError(f"{prototxt}: how many channels has {layer.bottom[0]}, the bottom of {layer.name}? "
+                                f"Known are {', '.join(CHANNELS)}, and what convolutions make of them")
+            inputs, kernel = channels[layer.bottom[0]] // p.group, p.kernel_size[0]
+            shapes[layer.name] = (p.num_output, inputs, kernel, kernel)
+            channels[layer.top[0]] = p.num_output
+        elif layer.type == "Input":
+            channels[layer.top[0]] = layer.input_param.shape[0].dim[1]
+        elif layer.type == "Concat" and all(blob in channels for blob in layer.bottom):
+            channels[layer.top[0]] = sum(channels[blob] for blob in layer.bottom)
+        elif layer.bottom and layer.bottom[0] in channels:
+            channels.update(dict.fromkeys(layer.top[:1], channels[layer.bottom[0]]))
+    return shapes
+
+
+def check_weights(path: PathLike, shapes: Shapes) -> list[str]:
+    """The layers of a net that a .caffemodel does not fill; UserError if Caffe cannot load it into the net."""
+    if "," in str(path):
+        raise UserError(f"{path}: has a comma, at which Caffe would cut the path in two; rename the file or its folder")
+    stored = read_caffemodel(path)
+    for name in shapes.keys() & stored.keys():
+        had = stored[name][0].shape
+        if had != shapes[name]:
+            raise UserError(f"{path}: layer {name} is {by(had)}, but the net's is {by(shapes[name])}; "
+                            "tools/init_weights.py makes weights that fit")
+    missing = [name for name in shapes if name not in stored]
+    if len(missing) == len(shapes):
+        raise UserError(f"{path}: holds no layer of the net; it has {', '.join(list(stored)[:5])} ...")
+    return missing
+
+
+def why_unfit(prototxt: PathLike, files: Sequence[PathLike]) -> Optional[str]:
+    """One line on the first layer of a net that the weights lack or have in another shape; None if they have all."""
+    try:
+        shapes = convolutions(prototxt)
+        stored = {name: arrays[0].shape for path in files for name, arrays in read_caffemodel(path).items()}
+    except UserError:
+        return None
+    for name, shape in shapes.items():
+        if stored.get(name) != shape:
+            had = f"has layer {name} as {by(stored[name])}" if name in stored else f"has no layer {name}"
+            return f"{files[-1]}: {had}, but {prototxt} needs it as {by(shape)}; give --net and --weights that " \
+                   "belong together"
+    return None
+
+
+def fill(shapes: Shapes, sources: dict[Path, Arrays]) -> tuple[Arrays, dict[str, str]]:
+    """Fill a net's layers, each from the first source that has one of its name.
+
+    Returns (arrays of the layers that were filled, {layer: what was done}).
+    """
+    filled, done = {}, {}
+    for name, shape in shapes.items():
+        source = next((path for path, arrays in sources.items() if name in arrays), None)
+        if not source:
+            done[name] = f"left random  {by(shape)}: no source has it"
+            continue
+        arrays, done[name] = adapt(sources[source][name], shape)
+        if arrays:
+            filled[name] = arrays
+            done[name] += f"  <- {source.name}"
+    return filled, done
+
+
+def adapt(arrays: list[np.ndarray], shape: tuple[int, ...]) -> tuple[Optional[list[np.ndarray]], str]:
+    """What of a source's [weights, bias] fits a convolution O x C x h x w: (arrays or None, what was done)."""
+    weights, bias = arrays[0], arrays[-1]
+    outputs, inputs, kernel, _ = shape
+    had = weights.shape[-2:] if weights.shape[:2] == (1, 1) else weights.shape      # old files have four dimensions
+    side = round((weights.size / (outputs * inputs)) ** 0.5)       # an inner product's weights are C x h x w too
+    if bias.size != outputs or weights.size != outputs * inputs * side**2:
+        return None, f"left random  {by(shape)}: the source has {by(had)}"
+    weights = weights.reshape(outputs, inputs, side, side)
+    if side == kernel:
+        return [weights, bias.ravel()], f"copied       {by(shape)}" + ("" if had == shape else f", from {by(had)}")
+    if (side + 1) // 2 == kernel:
+        done = f"subsampled   {by(shape)}: every second row and column of {side}x{side}"
+        return [weights[:, :, ::2, ::2], bias.ravel()], done
+    return None, f"left random  {by(shape)}: the source's kernel is {side}x{side}"
+
+
+def by(shape: tuple[int, ...]) -> str:
+    """A shape as text: 64x3x3x3"""
+    return "x".join(map(str, shape))

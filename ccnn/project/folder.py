@@ -1,0 +1,172 @@
+"""A folder of one's own: photographs, classes.txt, tags.csv or VOC's Annotations, perhaps constraints.toml.
+
+    folder = read_folder("photos")              # every mistake in it is reported here, before any work
+    now = folder.question(folder.contents())    # all that a training on it depends on, as JSON holds it
+    reasons(before, now)                        # how it differs from an earlier one, in words
+
+A question does not depend on where the folder lies, nor on the order of the rows in tags.csv. Tags stand in it by their
+names, so that a new order of classes.txt is one change and not one per photograph.
+"""
+import hashlib
+import json
+import os
+from collections.abc import Collection
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+import numpy as np
+
+from ccnn._util.errors import UserError
+from ccnn._util.files import digest
+from ccnn.data.dataset import DataSet
+from ccnn.data.samples import own_folder
+from ccnn.images.labels import BACKGROUND
+from ccnn.images.lookup import image_folder, list_photographs
+from ccnn.inference.model_file import check_classes
+from ccnn.supervision.rules import Priors
+from ccnn.supervision.rules_file import read_priors
+
+WORK = ".ccnn"              # the tools' own files, in the folder of the photographs
+
+PRIORS = "constraints.toml"
+
+NAMED = 3                   # photographs that a sentence names; the rest is counted
+
+
+class Known(NamedTuple):
+    """What is known of a photograph."""
+    file: str
+    name: str                   # of the file, from the folder of the photographs
+    present: np.ndarray         # (L,) bool
+    large: np.ndarray           # (L,) bool
+    boxes: Optional[list]       # [(label, y0, x0, y1, x1)] in pixels; None where there is a table of tags
+
+
+class OwnFolder(NamedTuple):
+    path: Path
+    settings: dict              # of the data layer: where classes and tags are
+    classes: tuple
+    photographs: dict           # {id: Known}
+    system: str                 # what can be learned from: "tags", "size" or "boxes" of ccnn.nets.prototxt.SYSTEMS
+    priors: Optional[Priors]
+    untagged: list              # photographs that are there, of which nothing is known
+
+    @property
+    def work(self) -> Path:
+        return self.path / WORK
+
+    def images_with(self) -> dict:
+        """{class: number of photographs}"""
+        counts = sum(known.present.astype(int) for known in self.photographs.values())
+        return {name: int(counts[label]) for label, name in enumerate(self.classes) if label != BACKGROUND}
+
+    def contents(self) -> dict:
+        """{id: checksum of the photograph}"""
+        return {id: digest(known.file) for id, known in self.photographs.items()}
+
+    def question(self, contents: dict) -> dict:
+        """{part: what of it decides the training}; ccnn.project.learn adds what no file here holds."""
+        def of_each(function):
+            return {known.name: function(id, known) for id, known in self.photographs.items()}
+
+        def boxes(id, known):
+            return known.boxes and sorted([self.classes[label], *map(int, box)] for label, *box in known.boxes)
+
+        def scribble(id, known):
+            scribbles = self.priors and self.priors.scribbles
+            return digest(scribbles.file(id)) if scribbles and Path(scribbles.file(id)).is_file() else None
+        return {
+            "classes": list(self.classes),
+            "photographs": of_each(lambda id, known: contents[id]),
+            "tags": of_each(lambda id, known: self.names(known.present)),
+            "large": of_each(lambda id, known: self.names(known.large)),
+            "boxes": of_each(boxes),
+            "scribbles": of_each(scribble),
+            "constraints": digest(self.priors.path) if self.priors else None,
+        }
+
+    def names(self, flags: np.ndarray) -> list:
+        return sorted(name for name, flag in zip(self.classes[1:], flags[1:]) if flag)
+
+
+def read_folder(root: str) -> OwnFolder:
+    """The folder. UserError names what is wrong; all mistakes of one file come at once."""
+    settings = own_folder(root)
+    data = DataSet(**settings)
+    try:
+        check_classes(data.classes)
+    except ValueError as error:
+        raise UserError(f"{settings['classes']}: {error}") from None
+    photographs = {id: known(data, id, file) for id, file in zip(data.ids, data.image_files())}
+    listed = {known.name for known in photographs.values()}
+    if data.csv is None:
+        system = "boxes"
+    else:
+        system = "size" if any(known.large.any() for known in photographs.values()) else "tags"
+    priors = Path(root, PRIORS)
+    return OwnFolder(
+        Path(root), settings, tuple(data.classes), photographs, system,
+        read_priors(str(priors), data.classes) if priors.is_file() else None,
+        [] if system == "boxes" else [path for path in list_photographs(image_folder(root))
+                                      if "/" not in path and path not in listed])
+
+
+def known(data: DataSet, id: str, file: str) -> Known:
+    name = os.path.relpath(file, data.images)
+    if data.csv is not None:
+        present, large = data.csv[id]
+        return Known(file, name, present, large, None)
+    boxes = data.read(id, {"boxes"}).boxes
+    present = np.isin(np.arange(len(data.classes)), [box[0] for box in boxes])
+    return Known(file, name, present, np.zeros_like(present), boxes)
+
+
+def fingerprint(question: object) -> str:
+    """16 hexadecimal digits of the question's content."""
+    return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:16]
+
+
+# What differs, in words
+
+def reasons(before: dict, now: dict) -> list:
+    """[sentence]: why the answer to `before` is none to `now`. Empty: it is."""
+    found = [*classes_changed(before["classes"], now["classes"]), *photographs_changed(before, now)]
+    if before["constraints"] != now["constraints"]:
+        verb = "is new" if not before["constraints"] else "changed" if now["constraints"] else "is gone"
+        found.append(f"{PRIORS} {verb}")
+    old, new = before["settings"], now["settings"]
+    found += [f"--{key} is {new[key] or 'not given'}, and was {old.get(key) or 'not given'}"
+              for key in new if old.get(key) != new[key]]
+    if not found and before != now:
+        found.append("another version of ccnn learns otherwise")
+    return found
+
+
+def photographs_changed(before: dict, now: dict) -> list:
+    was, have = before["photographs"], now["photographs"]
+    both = {name for name in have if name in was}
+    found = [*counted(have.keys() - both, "{} new {}"), *counted(was.keys() - both, "{} {} less")]
+    for part, sentence in (("photographs", "{} {} replaced"), ("tags", "tags of {} {} changed"),
+                           ("large", "sizes of {} {} changed"), ("boxes", "boxes of {} {} changed"),
+                           ("scribbles", "scribbles of {} {} changed")):
+        found += counted([name for name in both if before[part].get(name) != now[part][name]], sentence)
+    return found
+
+
+def classes_changed(before: list, now: list) -> list:
+    if before == now:
+        return []
+    added, gone = [name for name in now if name not in before], [name for name in before if name not in now]
+    if not added and not gone:
+        return ["classes.txt: the order changed"]
+    return [f"classes.txt: {', '.join(map(repr, names))} {'is' if len(names) == 1 else 'are'} {what}"
+            for names, what in ((added, "new"), (gone, "gone")) if names]
+
+
+def counted(names: Collection[str], sentence: str) -> list:
+    """ "tags of 2 photographs changed: a.jpg, b.jpg", from "tags of {} {} changed"; nothing if there are none."""
+    if not names:
+        return []
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    noun = "photograph" if len(names) == 1 else "photographs"
+    return [f"{sentence.format(len(names), noun)}: {', '.join(sorted(names)[:NAMED])}{more}"]

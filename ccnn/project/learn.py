@@ -1,0 +1,371 @@
+"""From a folder of photographs with tags to a model: features, nets, training, one file.
+
+    lesson = Lesson(read_folder("photos"))
+    print(lesson.beginning)             # what will be done, and why
+    lesson.compute_features(jobs=2)
+    stopped = lesson.train()            # real `caffe train`; goes on where an earlier run was stopped
+    lesson.write_model()                # photos/model.ccnn
+
+A training has two rounds. The first learns from what is known of the photographs: their tags are constraints. Its net,
+held to the constraints, then labels every cell of the photographs, and the second round learns from these labels. Every
+training begins at random: weights that have learned from a wrong tag would not forget it.
+
+RECIPE holds every number of the method that differs from ccnn.nets.prototxt and ccnn.nets.solvers. What is not the
+user's own lies in photos/.ccnn:
+
+    features/SIZE/      of the trunk, and photographs.json: of which content of each photograph
+    labels/             masks of the photographs, for the second round
+    first.prototxt, second.prototxt, deploy.prototxt
+    runs/RUN/           snapshots and logs of a training; RUN stands for the question, so that no snapshot is ever used
+                        for another one
+    state.json          the question that model.ccnn answers, and the weights in it
+"""
+import datetime
+import json
+import logging
+import shutil
+from collections.abc import Collection, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+from ccnn._util.errors import UserError
+from ccnn._util.files import digest, lock, whole_file
+from ccnn._util.paths import ROOT
+from ccnn._util.progress import Progress
+from ccnn._util.text import plural
+from ccnn.images.ids import SUFFIX
+from ccnn.images.masks import save_mask
+from ccnn.inference.model_file import read_model, write_model
+from ccnn.nets.backbones import VGG16
+from ccnn.nets.caffe_files import read_solver
+from ccnn.nets.prototxt import SYSTEMS, own_nets
+from ccnn.nets.vgg16 import trunk_weights
+from ccnn.project.checks import check_rules
+from ccnn.project.folder import OwnFolder, fingerprint, reasons
+from ccnn.project.predictions import ask, label_mask, small_shape
+from ccnn.supervision.kinds import SUPERVISION
+from ccnn.training.caffe_training import Training, prepare
+from ccnn.training.features import check_index, compute, plan_features
+
+SOLVER = ROOT / "solvers/head_tags.prototxt"
+
+LABELS = "labels"           # folder of the masks that the second round learns from
+
+log = logging.getLogger(__name__)
+
+
+class Recipe(NamedTuple):
+    """How one learns from a folder: sixty photographs, or a few thousand."""
+    sizes: tuple = (224, 321)   # long sides of the photographs that the trunk sees, in pixels; each sample has one
+    steps: int = 400            # of the first round, of 4 photographs each; at least
+    second: float = 0.5         # share of the steps that the second round takes
+    epochs: float = 6           # at least: sets the steps where there are more than 270 photographs
+    rate: float = 2e-3          # of Adam; falls to zero at the last step
+    mirror: bool = True         # every other sample shows the mirrored features
+    cells_only: bool = True     # sixty images are too few to learn what an image's mean says
+    bounds: dict = {            # {system: settings of its loss layer in place of those in ccnn.nets.prototxt}
+        "tags": {"bg_upper": 0.6}, "size": {"bg_upper": 0.6}}       # 0.7 leaves objects too small; 0.5 is no better
+    check: float = 0.5          # share of the steps of a training that is there to be tested on photographs held out
+
+
+RECIPE = Recipe()
+
+
+def bounds_of(recipe: Recipe, system: str) -> dict:
+    """The numbers that the constraints of a system are made with, as JSON holds them: infinity is "inf"."""
+    settings = {**SYSTEMS[system].settings, **SYSTEMS[system].frozen, **recipe.bounds.get(system, {})}
+    return {key: value for key, value in settings.items() if key != "supervision"}
+
+
+class State(NamedTuple):
+    """What state.json says."""
+    question: dict              # that the model answers
+    weights: str                # in it: a file of photos/.ccnn
+    model: str                  # its fingerprint
+    report: Optional[str]       # what report.html says of it: "plain", "checked" on photographs held out; None: nothing
+    steps: Sequence = ()        # of each round
+    scores: Optional[dict] = None       # on photographs held out, as the model tells them
+
+
+class Lesson:
+    """A folder, a recipe, and what was learned from the folder before.
+
+    question    all that the model depends on
+    state       of the last training; None if there is none
+    reasons     why the model must be trained again; empty if it need not
+    """
+
+    def __init__(self, folder: OwnFolder, steps: Optional[int] = None, seed: int = 1, anew: bool = False,
+                 recipe: Recipe = RECIPE) -> None:
+        """anew : train again whether or not something has changed."""
+        self.folder, self.recipe, self.seed, self.anew = folder, recipe, seed, anew
+        self.steps = steps or max(recipe.steps, round(recipe.epochs * len(folder.photographs) / 4))
+        self.notes = check_rules(folder, self.supervision, self.numbers)
+        self.trunk = trunk_weights()
+        # the net is the same wherever the folder lies
+        first, deploy = self.nets(Path())
+        second, _ = self.nets(Path(), labels=True)
+        self.contents = folder.contents()
+        self.question = {**folder.question(self.contents),
+                         "train": [first, second], "deploy": deploy, "solver": str(self.solver(self.steps)),
+                         "features": {"sizes": list(recipe.sizes), "weights": digest(self.trunk),
+                                      "trunk": digest(VGG16.net)},
+                         "settings": {"steps": steps, "seed": seed}}
+        self.work.mkdir(exist_ok=True)
+        self.lock = lock(self.work / "lock", "process {holder} is learning from this folder; wait for its end, or stop "
+                         "it (kill {holder})")
+        self.state = self.read_state()
+        self.reasons = reasons(self.state.question, self.question) if self.state else []
+
+    # Files
+
+    @property
+    def work(self) -> Path:
+        return self.folder.work
+
+    @property
+    def model(self) -> Path:
+        return self.folder.path / "model.ccnn"
+
+    @property
+    def report(self) -> Path:
+        return self.folder.path / "report.html"
+
+    def read_state(self) -> Optional[State]:
+        path = self.work / "state.json"
+        try:
+            state = State(**json.loads(path.read_text()))
+            reasons(state.question, self.question)                  # fails where a part is missing
+            return state
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            log.warning("%s: is damaged; training anew", path)
+            return None
+
+    def write_state(self, state: State) -> None:
+        with whole_file(self.work / "state.json") as part:
+            part.write_text(json.dumps(state._asdict(), indent=1))
+        self.state = state
+
+    # What is to be done
+
+    @cached_property
+    def trained(self) -> bool:
+        """Whether the weights that are there answer the question."""
+        return bool(self.state) and not self.reasons and not self.anew and self.last_weights is not None
+
+    @property
+    def last_weights(self) -> Optional[Path]:
+        """Those of the last training, if it has ended."""
+        path = self.work / self.state.weights if self.state else None
+        return path if path and path.is_file() else None
+
+    @property
+    def weights(self) -> Path:
+        """Those in the model."""
+        assert self.last_weights, "train() comes first"
+        return self.last_weights
+
+    @property
+    def model_is_there(self) -> bool:
+        """Whether model.ccnn is what the last training wrote."""
+        try:
+            return self.state is not None and read_model(self.model).fingerprint == self.state.model
+        except (UserError, OSError):
+            return False
+
+    def is_reported(self, kind: str) -> bool:
+        """Whether report.html is about the model, and of this kind: "plain", or "checked" on photographs held out."""
+        return self.state is not None and self.report.is_file() and self.state.report in (kind, "checked")
+
+    @property
+    def beginning(self) -> str:
+        """What will be done, in one line."""
+        if self.trained and self.model_is_there:
+            return f"{self.model}: nothing has changed since it was trained; --again trains anew"
+        if self.trained:
+            return f"{self.model}: is missing or not ours; writing it again, as it was trained"
+        counts = ", ".join(f"{name} in {number}" for name, number in self.folder.images_with().items())
+        text = f"{self.folder.path}: {plural(len(self.folder.photographs), 'photograph')}, {counts}"
+        if self.state and not self.anew:
+            text += f"; training again, because {'; '.join(self.reasons) or 'the last weights are gone'}"
+        return text
+
+    # The nets
+
+    def nets(self, root: Path, labels: bool = False, split: Optional[Path] = None, shuffle: bool = True,
+             sizes: Optional[Sequence[int]] = None) -> tuple:
+        """(training net, deploy net) as text.
+
+        labels  : it learns from the labels that the first round gave; else from what is known of the photographs
+        shuffle : if not, it shows every photograph once, in their order
+        sizes   : of the features that it shows; None: all
+        """
+        folder = self.folder
+        name = {"classes": str(root / "classes.txt"), "priors": str(root / "constraints.toml")}
+        mirror = self.recipe.mirror and not (folder.priors and folder.priors.handed)
+        data = {**folder.settings, "root": str(root), "classes": name["classes"],
+                "features": [str(root / self.work.name / f"features/{size}") for size in sizes or self.recipe.sizes],
+                "seed": self.seed, "mirror": mirror and shuffle,
+                **({} if shuffle else {"shuffle": False}), **({"split": str(split)} if split else {})}
+        if labels:
+            data.pop("scribbles", None)         # the labels obey them
+            return own_nets("full", {**data, "masks": f"{self.work.name}/{LABELS}"}, len(folder.classes),
+                            self.recipe.cells_only)
+        return own_nets(folder.system, data, len(folder.classes), self.recipe.cells_only,
+                        **self.recipe.bounds.get(folder.system, {}),
+                        **(name if folder.priors else {}))
+
+    def write_net(self, path: Path, **options) -> Path:
+        """Write the training net; options as for nets()."""
+        with whole_file(path) as part:
+            part.write_text(self.nets(self.folder.path.resolve(), **options)[0])
+        return path
+
+    def solver(self, steps: int, net: Path = Path(), prefix: Path = Path()):
+        """SolverParameter"""
+        solver = read_solver(SOLVER)
+        solver.net, solver.snapshot_prefix = str(net), str(prefix)
+        solver.max_iter = max(1, steps)
+        solver.base_lr, solver.random_seed = self.recipe.rate, self.seed
+        solver.snapshot = max(50, solver.max_iter // 20)
+        return solver
+
+    @property
+    def bounds(self) -> dict:
+        return bounds_of(self.recipe, self.folder.system)
+
+    @property
+    def numbers(self) -> dict:
+        return {key: float(value) for key, value in self.bounds.items()}
+
+    @property
+    def supervision(self):
+        return SUPERVISION[SYSTEMS[self.folder.system].settings["supervision"]]
+
+    # The work
+
+    def compute_features(self, jobs: int) -> None:
+        """Compute the features that are missing. They belong to the photograph's content, not to its name."""
+        files, place = {id: known.file for id, known in self.folder.photographs.items()}, self.work / "features"
+        folders = {size: place / str(size) for size in self.recipe.sizes}
+        self.remove_other(place, folders.values())
+        for size, out in folders.items():
+            self.begin_features(out, size)
+        plans = {size: plan_features(files, out, size) for size, out in folders.items()}
+        need, free = sum(plan.size for plan in plans.values()), shutil.disk_usage(self.work).free
+        if need > free:
+            raise UserError(f"{self.work}: the features of {plural(len(files), 'photograph')} need {need / 1e9:.2f} GB "
+                            f"more, and {free / 1e9:.2f} GB are free; free some")
+        for size, plan in plans.items():
+            broken = {**plan.broken, **(compute(self.trunk, plan.todo, folders[size], size, jobs) if plan.todo else {})}
+            if broken:                          # since check_folder has read them
+                raise next(iter(broken.values()))
+
+    def remove_other(self, place: Path, folders: Collection[Path]) -> None:
+        """Remove features that no recipe of this version asks for."""
+        strange = [path for path in place.glob("*") if path not in folders]
+        if strange:
+            log.warning("%s: holds features of an earlier version; computing them anew", place)
+        for path in strange:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+    def begin_features(self, out: Path, size: int) -> None:
+        """Make the folder of the features of one size; what is in it belongs to the photographs, trunk and size of
+        today, or is removed."""
+        try:
+            check_index(out, size, self.trunk)
+        except UserError as error:
+            log.warning("%s; computing them anew", str(error).partition(";")[0])
+            shutil.rmtree(out)
+            check_index(out, size, self.trunk)
+        self.forget_features(out)
+
+    def forget_features(self, out: Path) -> None:
+        """Remove the features of photographs that were replaced or are gone since they were computed. Those of
+        photographs that are there and have no tags stay: the studio computes them beforehand."""
+        index = out / "photographs.json"
+        try:
+            before = dict(json.loads(index.read_text()))
+        except (OSError, ValueError, TypeError):
+            before = {}
+        untagged = [SUFFIX.sub("", name) for name in self.folder.untagged]
+        now = {**{id: before[id] for id in untagged if id in before}, **self.contents}
+        for id in {*before, *now}:
+            if before.get(id) != now.get(id):
+                (out / f"{id}.npy").unlink(missing_ok=True)
+        with whole_file(index) as part:         # before they are computed: what is not computed yet is not there
+            part.write_text(json.dumps(now))
+
+    def train(self) -> bool:
+        """Train, or go on, unless the last weights will do. True if ^C stopped it."""
+        if self.trained:
+            return False
+        run = self.work / f"runs/{fingerprint(self.question)}"
+        first = self.begin_round(run / "first", self.steps)
+        if first.run():
+            return True
+        self.write_labels(first.model)
+        second = self.begin_round(run / "second", self.steps * self.recipe.second, first.model)
+        if second.run():
+            return True
+        self.new_weights, self.new_steps = second.model, (first.solver.max_iter, second.solver.max_iter)
+        return False
+
+    def begin_round(self, prefix: Path, steps: float, weights: Optional[Path] = None) -> Training:
+        """One of the two trainings, which begins with these weights, or at random."""
+        net = self.write_net(self.work / f"{prefix.name}.prototxt", labels=prefix.name == "second")
+        training = prepare(self.solver(round(steps), net, prefix), weights, anew=self.anew)
+        if training.start_at and not training.finished:
+            log.info("going on at step %d of %d", training.start_at, training.solver.max_iter)
+        return training
+
+    def write_labels(self, weights: Path) -> None:
+        """Masks of all photographs, by the net of the first round and all that is known."""
+        out, ids = self.work / LABELS, list(self.folder.photographs)
+        shutil.rmtree(out, ignore_errors=True)
+        for answer in Progress(ask(self, weights, ids), total=len(ids), unit="image", desc="labels"):
+            mask = label_mask(answer, small_shape(answer.shape, self.recipe.sizes))
+            save_mask(out / f"{answer.id}.png", mask, {}, self.folder.classes)
+
+    def write_model(self) -> None:
+        """photos/model.ccnn; then the snapshots of this and of earlier trainings are removed."""
+        if self.model.exists() and not self.model_is_there:
+            log.warning("replacing %s", self.model)
+        if self.trained:
+            assert self.state
+            self.pack(self.weights, self.state.steps, self.state.scores)
+            return
+        self.pack(self.new_weights, self.new_steps)
+        self.write_state(State(self.question, str(self.new_weights.relative_to(self.work)),
+                               read_model(self.model).fingerprint, None, self.new_steps))
+        self.remove_snapshots(self.new_weights)
+
+    def write_scores(self, scores: Optional[dict]) -> None:
+        """Into the model, which else stays as it is."""
+        assert self.state, "write_model() comes first"
+        self.pack(self.weights, self.state.steps, scores)
+        self.write_state(self.state._replace(scores=scores))
+
+    def pack(self, weights: Path, steps: Sequence[int], scores: Optional[dict] = None) -> None:
+        """photos/model.ccnn"""
+        deploy = self.work / "deploy.prototxt"
+        deploy.write_text(self.question["deploy"])
+        write_model(self.model, deploy, weights, self.folder.classes, list(self.recipe.sizes),
+                    {"supervision": self.folder.system, "bounds": self.bounds},
+                    {"photographs": len(self.folder.photographs), "tags": self.folder.images_with(),
+                     "iterations": sum(steps), "seed": self.seed, "date": datetime.date.today().isoformat()}, scores)
+
+    def remove_snapshots(self, weights: Path) -> None:
+        """Of all trainings, only these weights and the logs beside them stay."""
+        for run in (self.work / "runs").iterdir():
+            if run != weights.parent:
+                shutil.rmtree(run)
+        for path in weights.parent.iterdir():
+            if path != weights and path.suffix != ".log":
+                path.unlink()

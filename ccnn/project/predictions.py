@@ -1,0 +1,89 @@
+"""What a net says of the photographs of a folder, without their tags; and which masks follow with them.
+
+    for answer in ask(lesson, weights, ids):
+        answer.scores, answer.loss          # the mean over the sizes at which the net sees a photograph
+        label_mask(answer, shape)           # the most likely label of each cell under all that is known
+
+The net that is asked is the training net, with its data layer and its loss: a photograph's doubt is its own loss.
+"""
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Optional
+
+import numpy as np
+
+import ccnn
+from ccnn.images.grid import Scores, mean_scores
+from ccnn.images.reading import fit
+from ccnn.inference.caffe_net import load_caffe
+from ccnn.nets.backbones import VGG16
+from ccnn.solver.constraints import Constraints
+from ccnn.supervision.kinds import KNOWN_PIXELS, MASK_SHARE, with_known_pixels, without_rows
+from ccnn.training.features import upright_shape
+
+if TYPE_CHECKING:
+    from ccnn.project.learn import Lesson
+
+
+class Answer(NamedTuple):
+    id: str
+    shape: tuple                # of the photograph: height, width
+    scores: Scores              # of the net, which does not know the tags
+    loss: float                 # how far it is from what is known
+    constraints: Constraints    # what is known, on the grid of the scores
+
+
+def ask(lesson: "Lesson", weights: Path, ids: Sequence[str], split: Optional[Path] = None) -> Iterator[Answer]:
+    """The answers about all photographs of the folder, or of a split, in their order."""
+    caffe = load_caffe()
+    nets = {}
+    for size in lesson.recipe.sizes:
+        path = lesson.write_net(lesson.work / f"ask{size}.prototxt", sizes=[size], shuffle=False, split=split)
+        nets[size] = caffe.Net(str(path), caffe.TEST)
+        nets[size].copy_from(str(weights))
+    for id in ids:
+        (height, width), answers = upright_shape(lesson.folder.photographs[id].file), []
+        for size, net in nets.items():
+            net.forward()
+            f = net.blobs["fc8"].data[0].copy()
+            answers.append(Answer(id, (height, width), Scores(f, fit(height, width, size), VGG16.stride, VGG16.offset),
+                                  float(net.blobs["loss"].data), known(lesson, net, f.shape)))
+        scores = mean_scores([answer.scores for answer in answers])
+        finest = next(answer for answer in answers if answer.scores.shape == scores.shape)
+        yield finest._replace(scores=scores, loss=float(np.mean([answer.loss for answer in answers])))
+
+
+def known(lesson: "Lesson", net, shape: tuple) -> Constraints:
+    """What is known of the photograph that a net has just seen, as its loss layer makes it. shape : of the scores"""
+    labels, *grid = shape
+    arrays = [net.blobs[name].data[0] for name in lesson.supervision.names]
+    c = lesson.supervision.constraints(arrays, labels, tuple(grid), **lesson.numbers)
+    if lesson.folder.priors:
+        c = lesson.folder.priors.apply(c, tuple(grid))
+    if "labels" in net.blobs:
+        pixels = KNOWN_PIXELS.constraints([net.blobs["labels"].data[0]], labels, tuple(grid))
+        c = with_known_pixels(c, pixels, MASK_SHARE)
+    return c
+
+
+def label_mask(answer: Answer, shape: tuple) -> np.ndarray:
+    """The photograph's mask on rows x columns pixels, uint8: at every cell the label that is most likely under p, the
+    distribution nearest to the net's output that obeys what is known."""
+    values, c = answer.scores.values, answer.constraints
+    f = np.ascontiguousarray(values.reshape(len(values), -1), np.float32)
+    solution = ccnn.maximize(f, c)
+    if solution.status == "infeasible":         # as the loss layer does
+        solution = ccnn.maximize(f, without_rows(c, len(f)))
+    labels = solution.p.argmax(axis=0).reshape(values.shape[1:]).astype(np.uint8)
+    cells = [np.rint(at).astype(int).clip(0, size - 1)
+             for at, size in zip(answer.scores.cells(*shape), labels.shape)]
+    return labels[np.ix_(*cells)]
+
+
+def small_shape(shape: tuple, sizes: Sequence[int]) -> tuple:
+    """(height, width) of the smallest copy of a photograph that, reduced to any of the sizes, is as large as the
+    photograph reduced to it: rounding twice may make a difference."""
+    height, width = shape
+    copies = (fit(height, width, side) for side in range(max(sizes), max(shape)))
+    return next((copy for copy in copies if all(fit(copy[0], copy[1], size) == fit(height, width, size)
+                                                for size in sizes)), shape)

@@ -1,0 +1,2 @@
+"""See cython/ccnn/solver/_processor.pyx."""
+NEEDS: tuple[str, ...]
