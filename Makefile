@@ -78,7 +78,7 @@ test-cluster: cluster  ## the tests of --cluster, with workers that are killed
 	OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest -q tests/test_cluster.py
 
 studio: $(DUAL) .caffe/packages/studio.txt  ## tag photographs in a browser, and train; PHOTOS=folder
-	$(PYTHON) studio/studio.py $(if $(PHOTOS),"$(PHOTOS)")
+	$(PYTHON) tools/studio.py $(if $(PHOTOS),"$(PHOTOS)")
 
 test-studio: $(DUAL) .caffe/packages/studio.txt .caffe/packages/test-studio.txt  ## the studio's tests, with a browser
 	OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest -q $(or $(TESTS),tests/test_studio.py tests/test_studio_page.py)

@@ -20,7 +20,6 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-import _activate  # noqa: F401
 import numpy as np
 import pydensecrf.densecrf as dcrf
 from measure import clock, machine, publish

@@ -16,7 +16,6 @@ import tempfile
 import time
 from pathlib import Path
 
-import _activate  # noqa: F401
 import numpy as np
 from bench_training import draw_features, draw_voc
 from measure import machine, publish

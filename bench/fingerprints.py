@@ -22,7 +22,8 @@ SOURCES = {             # page of docs/: patterns of the sources whose speed it 
     "bench_training.md": (*SOLVER, *LOSSES, *NETS),
     "bench_torch.md": ("ccnn/torch.py", *SOLVER),
     "bench_mpi.md": ("ccnn/training/parallel.py", *SOLVER),
-    "bench_studio.md": ("studio/album.py", "studio/page/grid.js", "studio/page/listing.js", "studio/page/store.js"),
+    "bench_studio.md": ("ccnn/studio/album.py", "ccnn/studio/page/grid.js", "ccnn/studio/page/listing.js",
+                        "ccnn/studio/page/store.js"),
     "bench_inference.md": ("ccnn/images/grid.py", "ccnn/crf/dense.py", "ccnn/inference/leading_layers.py",
                            "cython/ccnn/inference/*", "prototxt/head_deploy.prototxt"),
 }

@@ -14,7 +14,6 @@ from pathlib import Path
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"        # before NumPy and Caffe are loaded
 
-import _activate  # noqa: F401
 
 from ccnn.cli import command
 from ccnn.images.reading import read_image

@@ -19,7 +19,6 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-import _activate  # noqa: F401
 import runs
 from experiments import DECAYS, EVERY_EXPERIMENT, EXPERIMENTS, SHARES, SLOW
 

@@ -12,7 +12,6 @@ import json
 import time
 from pathlib import Path
 
-import _activate  # noqa: F401
 import runs
 from report import CRFS
 

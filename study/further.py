@@ -11,7 +11,6 @@ import json
 import random
 from pathlib import Path
 
-import _activate  # noqa: F401
 import numpy as np
 import points
 import runs

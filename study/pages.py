@@ -11,7 +11,6 @@ So no figure of these pages is older than its run, and a test compares them.
 import json
 import re
 
-import _activate  # noqa: F401
 import choices
 import crf_sizes
 import further

@@ -16,7 +16,6 @@ import json
 from pathlib import Path
 from zipfile import BadZipFile
 
-import _activate  # noqa: F401
 import numpy as np
 import runs
 from experiments import EXPERIMENTS

@@ -11,7 +11,6 @@ import json
 import time
 from pathlib import Path
 
-import _activate  # noqa: F401
 import numpy as np
 import runs
 from experiments import EXPERIMENTS

@@ -22,7 +22,6 @@ import json
 import os
 from pathlib import Path
 
-import _activate  # noqa: F401
 import report
 import runs
 from experiments import EXPERIMENTS

@@ -9,7 +9,7 @@ from ccnn.nets.backbones import VGG16
 
 def copy_of_repository(root, place):
     """What tools and studio need, at another place: with VGG-16's convolutions, or random ones if they are missing."""
-    for name in ("tools", "studio", "prototxt", "solvers", "ccnn"):
+    for name in ("tools", "prototxt", "solvers", "ccnn"):
         shutil.copytree(root / name, place / name, ignore=shutil.ignore_patterns("__pycache__"))
     (place / ".caffe").symlink_to(root / ".caffe")
     (place / "data").mkdir()

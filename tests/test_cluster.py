@@ -11,14 +11,11 @@ import textwrap
 import time
 from pathlib import Path
 
-import cache_features
-import infer
 import numpy as np
 import pytest
 import soak
 import test_crf_search
 import test_study
-import tune_crf
 from PIL import Image
 from test_workers import alive, die, die_once, square
 from tiny_net import make_net
@@ -27,6 +24,8 @@ import study
 from ccnn._util import cluster
 from ccnn._util.errors import UserError
 from ccnn._util.workers import in_processes, left_out
+from ccnn.cli import cache_features, tune_crf
+from ccnn.cli import segment as infer
 
 distributed = pytest.importorskip("distributed", reason="needs Dask: make cluster")
 dask = pytest.importorskip("dask")

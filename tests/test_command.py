@@ -14,7 +14,8 @@ from tiny_voc import make_voc, save_mask
 
 from ccnn._util import errors
 from ccnn._util.errors import ImageError
-from ccnn.cli import command
+from ccnn._util.workers import own_command
+from ccnn.cli import COMMANDS, command
 from ccnn.nets.backbones import VGG16
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -41,8 +42,6 @@ def test_an_error_is_one_line(error, status, text, capsys, monkeypatch):
 
 
 TOOLS = [path for path in sorted((ROOT / "tools").glob("*.py")) if "__main__" in path.read_text()]
-PROGRAMS = [path for room in ("bench", "demo", "prototxt", "solvers", "study", "tools")
-            for path in sorted((ROOT / room).glob("*.py")) if path.read_text().startswith("#!")]
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda path: path.stem)
@@ -54,11 +53,39 @@ def test_a_python_without_the_packages_is_an_error_in_one_line(tool, python_bin)
     assert re.fullmatch(rf"{tool.name}: error: No module named .*; run `make` first\n", done.stderr)
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
-def test_without_activate_a_program_goes_on_in_the_private_runtime(program, python_bin, tmp_path):
-    done = subprocess.run([python_bin, "-E", "-S", program, "--help"], capture_output=True, text=True, cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "") and f"{program.parent.name}/{program.name}" in done.stdout
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda path: path.stem)
+def test_without_activate_a_tool_goes_on_in_the_private_runtime(tool, python_bin, tmp_path):
+    """Its help is that of the command."""
+    name = "segment" if tool.stem == "infer" else tool.stem.replace("_", "-")
+    done = subprocess.run([python_bin, "-E", "-S", tool, "--help"], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "") and f"ccnn {name}" in done.stdout
     assert not list(tmp_path.iterdir())
+
+
+def test_every_command_has_a_tool_and_a_line():
+    assert {name.replace("-", "_") for name in COMMANDS} == {path.stem for path in (ROOT / "ccnn/cli").glob("*.py")} \
+        - {"__init__", "command"}
+    assert {path.stem for path in TOOLS} == {"infer" if name == "segment" else name.replace("-", "_")
+                                             for name in COMMANDS} - {"ahead"}
+
+
+@pytest.mark.parametrize("words, status, said", [
+    ([], 0, "ccnn segment --out masks"), (["--help"], 0, "tune-crf"), (["--version"], 0, "."),
+    (["segmnet"], 2, "'segmnet' is not a command; did you mean 'segment'?"),
+    (["score", "a", "--voc", "nowhere"], 2, "ccnn score: error: --voc nowhere: no such folder"),
+    (["train", "--help"], 0, "usage: ccnn train"),
+])
+def test_the_command(words, status, said, python_bin, tmp_path):
+    done = subprocess.run([python_bin, "-m", "ccnn", *words], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == status and said in (done.stderr if status else done.stdout), done.stderr
+
+
+def test_a_strangers_folder_is_not_imported(tmp_path, monkeypatch):
+    """Commands that the library starts do not look for modules in the current folder."""
+    (tmp_path / "ccnn").mkdir()
+    (tmp_path / "ccnn/__init__.py").write_text("raise SystemExit('imported')")
+    done = subprocess.run(own_command("--version"), capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.fixture
@@ -83,7 +110,7 @@ def test_a_tool_runs_with_any_python_from_any_directory(tmp_path, other_python):
     done = subprocess.run([other_python, "-E", "-S", "../a place/tools/score.py", "a mask", "--voc", "no such place"],
                           cwd=tmp_path / "else", env=clean, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "score.py: error: --voc no such place: no such folder; tools/get_voc.py makes it\n"
+    assert done.stderr == "score.py: error: --voc no such place: no such folder; ccnn get-voc makes it\n"
 
 
 @pytest.fixture
@@ -107,7 +134,7 @@ def elsewhere(tmp_path):
 def test_a_tool_works_in_any_directory(elsewhere, command, made):
     """Paths that the user gives begin where the user is; what a tool takes by default, in the repository."""
     if command.startswith(("infer", "pack")) and not VGG16.weights.exists():
-        pytest.skip("needs VGG-16: tools/init_weights.py")
+        pytest.skip("needs VGG-16: ccnn init-weights")
     before = set(elsewhere.rglob("*"))
     done = subprocess.run([ROOT / "tools" / command.split()[0], *command.split()[1:]], cwd=elsewhere,
                           capture_output=True, text=True)
@@ -121,7 +148,7 @@ def test_a_library_without_caffe_goes_on_in_the_private_runtime(tmp_path, other_
     (tmp_path / "ccnn/__init__.py").touch()
     done = subprocess.run([other_python, "-S", ROOT / "tools/infer.py", "--help"], capture_output=True, text=True,
                           env={**os.environ, "PYTHONPATH": str(tmp_path)})
-    assert (done.returncode, done.stderr) == (0, "") and "tools/infer.py" in done.stdout
+    assert (done.returncode, done.stderr) == (0, "") and "ccnn segment" in done.stdout
 
 
 def test_what_the_library_logs_is_shown(capsys, monkeypatch):

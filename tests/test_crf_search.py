@@ -1,14 +1,14 @@
 """The search for CRF parameters: it ends at the best, resumes, and keeps foreign files."""
 import json
 
-import crf as crf_tool
 import numpy as np
 import pytest
-import tune_crf
 from PIL import Image
 from tiny_probabilities import arguments, make_probabilities
 
 from ccnn._util.errors import UserError
+from ccnn.cli import crf as crf_tool
+from ccnn.cli import tune_crf
 from ccnn.crf import dense as crf
 from ccnn.evaluation import crf_search
 

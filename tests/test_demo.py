@@ -10,7 +10,6 @@ from html.parser import HTMLParser
 
 import demo_page
 import draw_demo
-import init_weights
 import numpy as np
 import pytest
 import story as stories
@@ -22,6 +21,7 @@ from test_pictures import contrast
 import demo
 from ccnn._util.errors import UserError
 from ccnn._util.paths import DATA, ROOT
+from ccnn.cli import init_weights
 from ccnn.data.background_shares import read_shares
 from ccnn.evaluation.scores import confusion, scored
 from ccnn.images.labels import VOC_CLASSES, VOID, read_classes
@@ -317,7 +317,7 @@ def test_the_tools_know_what_the_page_pastes(line):
     """Every tool exists and knows the options; every file is there or made by a tool that comes before."""
     tool, *words = shlex.split(line)
     if not (ROOT / "tools/learn.py").exists() and ("learn.py" in line or "--model" in line):
-        pytest.skip("this copy has no tools/learn.py")
+        pytest.skip("this copy has no ccnn learn")
     done = subprocess.run([ROOT / tool, "--help"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     for word in words:
@@ -334,7 +334,7 @@ def test_the_paper_starts_from_weights():
     assert ROOT / weights == init_weights.parse_args([]).out
 
 
-@pytest.mark.skipif(not (DATA / "vgg16_conv.caffemodel").exists(), reason="needs VGG-16: tools/init_weights.py")
+@pytest.mark.skipif(not (DATA / "vgg16_conv.caffemodel").exists(), reason="needs VGG-16: ccnn init-weights")
 def test_the_first_command_works_as_pasted(tmp_path):
     """In a folder with photographs, the real model and the CRF."""
     source, = (path for path in stories.find_photographs()[0] if path.name == "motorcycle_left.png")

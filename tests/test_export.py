@@ -1,7 +1,6 @@
 """tools/export.py: an ONNX file that explains itself, and whose scores are Caffe's."""
 import json
 
-import export
 import numpy as np
 import onnxruntime
 import pytest
@@ -9,6 +8,7 @@ from tiny_net import make_net
 
 import ccnn.inference.export
 from ccnn._util.errors import UserError
+from ccnn.cli import export
 from ccnn.inference.caffe_net import forward
 from ccnn.inference.model_file import read_model, write_model
 

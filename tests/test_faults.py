@@ -171,7 +171,7 @@ def trunk(tmp_path_factory):
 
 @pytest.fixture
 def cache(tmp_path, trunk, python_bin):
-    """Start tools/cache_features.py on twelve images with two workers."""
+    """Start ccnn cache-features on twelve images with two workers."""
     voc = make_voc(tmp_path / "voc", images=12, size=(160, 120))
     started = []
 

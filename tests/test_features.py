@@ -1,8 +1,7 @@
-"""Cached features: what tools/cache_features.py writes, and what FeatureSamples make of it."""
+"""Cached features: what ccnn cache-features writes, and what FeatureSamples make of it."""
 import shutil
 from functools import partial
 
-import cache_features
 import caffe
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from PIL import Image
 from tiny_voc import make_voc
 
 from ccnn._util.errors import ImageError, UserError
+from ccnn.cli import cache_features
 from ccnn.data.samples import FeatureSamples
 from ccnn.images.labels import VOID
 from ccnn.images.reading import MEAN_BGR
@@ -78,7 +78,7 @@ def test_cached_features_are_the_trunks(voc, weights, tmp_path, root, net, capsy
     other.unlink()
     with pytest.raises(UserError, match="GB needed, 0.00 GB free"):
         cache_features.main(arguments)
-    with pytest.raises(UserError, match="2007_000000.npy: no features of '2007_000000'; run tools/cache_features.py"):
+    with pytest.raises(UserError, match="2007_000000.npy: no features of '2007_000000'; run ccnn cache-features"):
         FeatureSamples(still(voc, features=str(out)))
 
 
@@ -142,9 +142,9 @@ def test_features_of_any_folder_and_what_is_missing(voc, weights, tmp_path, blob
     (out / "one.npy").write_bytes(b"no array")
     with pytest.raises(ImageError, match="one.npy: is damaged"):
         samples[0]
-    with pytest.raises(UserError, match="nowhere/index.json: is missing or damaged; tools/cache_features.py"):
+    with pytest.raises(UserError, match="nowhere/index.json: is missing or damaged; ccnn cache-features"):
         FeatureSamples(still(voc, features="nowhere"))
-    for arguments, message in ((["--weights", "no.caffemodel"], "no.caffemodel: no such file; tools/init_weights.py"),
+    for arguments, message in ((["--weights", "no.caffemodel"], "no.caffemodel: no such file; ccnn init-weights"),
                                (["--weights", str(weights), "--size", "3"], "--size 3")):
         with pytest.raises(UserError, match=message):
             cache_features.main([str(voc), *arguments])

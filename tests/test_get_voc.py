@@ -10,7 +10,6 @@ import tarfile
 import threading
 from pathlib import Path
 
-import get_voc
 import numpy as np
 import pytest
 from PIL import Image
@@ -486,12 +485,12 @@ def test_two_runs_in_one_folder(tmp_path):
 
 
 @pytest.mark.parametrize("arguments, status, says", [
-    (["--help"], 0, "tools/get_voc.py --archives"),
+    (["--help"], 0, "ccnn get-voc --archives"),
     (["--archives", "nowhere"], 2, "get_voc.py: error: --archives nowhere: no such folder"),
     (["--archives", ".", "--out", "data"], 2, "VOCtrainval_11-May-2012.tar: no such file; download http"),
 ])
 def test_command(tmp_path, arguments, status, says):
-    tool = Path(get_voc.__file__)
+    tool = Path(__file__).resolve().parents[1] / "tools/get_voc.py"
     done = subprocess.run([sys.executable, tool, *arguments], cwd=tmp_path, text=True, capture_output=True)
     assert done.returncode == status and says in done.stdout + done.stderr
     if status:

@@ -4,8 +4,6 @@ import signal
 import subprocess
 import time
 
-import crf as crf_tool
-import infer
 import numpy as np
 import pytest
 from PIL import Image
@@ -13,6 +11,8 @@ from tiny_net import make_net
 
 import ccnn.inference.caffe_net
 from ccnn._util.errors import UserError
+from ccnn.cli import crf as crf_tool
+from ccnn.cli import segment as infer
 from ccnn.crf import dense as crf
 from ccnn.images import grid, masks
 from ccnn.images.labels import VOC_CLASSES

@@ -9,12 +9,12 @@ import tarfile
 from pathlib import Path
 
 import caffe
-import init_weights
 import numpy as np
 import pytest
 from caffe.proto import caffe_pb2
 
 from ccnn._util.errors import UserError
+from ccnn.cli import init_weights
 from ccnn.images.reading import MEAN_BGR
 from ccnn.inference import predict
 from ccnn.nets import vgg16, weights
@@ -166,7 +166,7 @@ def test_a_joined_model_keeps_the_size_and_the_classes_of_its_head(tmp_path, net
     classes = ["background", "große Katze", "bus"]
     head.with_suffix(".json").write_text(json.dumps({"size": 224, "classes": classes, "score": {"mIoU": 40}}))
     lines = run("--net", net, "--out", out, trunk, head)
-    assert lines[-1] == f"{out.with_suffix('.json')}: size, classes of the source, for tools/infer.py"
+    assert lines[-1] == f"{out.with_suffix('.json')}: size, classes of the source, for ccnn segment"
     files = predict.find_model(net=net, weights=out)
     assert (files.size, files.classes) == (224, tuple(classes))
 
@@ -323,7 +323,7 @@ def test_the_real_convolutions_are_the_shared_ones(shared):
     """What was fetched from the index, if it was, is the shared model but for the bias that holds the mean."""
     fetched, known = ROOT / "data/vgg16_conv.caffemodel", shared / "weights/vgg16_conv.caffemodel"
     if not fetched.exists() or not known.exists():
-        pytest.skip("needs data/vgg16_conv.caffemodel (tools/init_weights.py) and the shared weights")
+        pytest.skip("needs data/vgg16_conv.caffemodel (ccnn init-weights) and the shared weights")
     ours, theirs = read_caffemodel(fetched), vgg16.read_source(known, (103.53, 116.28, 123.675))
     assert list(ours) == list(theirs) == list(VGG16.layers)
     for name in ours:

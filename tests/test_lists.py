@@ -60,7 +60,7 @@ def test_a_split_is_a_name_or_a_path(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"train.txt: no such list of images \(there: val\), and 'train' is no file"):
         find_list("voc", "train")
     written(tmp_path / "voc/ImageSets/Segmentation/train.txt", "a\n")
-    with pytest.raises(UserError, match="without SBD, train on VOC alone with tools/train.py --split train"):
+    with pytest.raises(UserError, match="without SBD, train on VOC alone with ccnn train --split train"):
         find_list("voc", "train_aug")
     with pytest.raises(UserError, match=r"\(there: none\)"):
         find_list("nowhere", "train")

@@ -4,9 +4,7 @@ import struct
 import subprocess
 import zipfile
 
-import infer
 import numpy as np
-import pack_model
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,6 +13,8 @@ from tiny_net import make_net
 
 import ccnn.inference.model_file
 from ccnn._util.errors import UserError
+from ccnn.cli import pack_model
+from ccnn.cli import segment as infer
 from ccnn.images.labels import VOC_CLASSES
 from ccnn.inference.caffe_net import forward, load_caffe, load_net
 from ccnn.inference.model_file import ABOUT, LAYERS, NET, WEIGHTS, only_weights, read_model, sizes_of, write_model
@@ -140,7 +140,7 @@ def test_another_trunk_is_refused(head, tmp_path):
 
 def test_the_shipped_model(root, tmp_path):
     if not VGG16.weights.exists():
-        pytest.skip(f"needs {VGG16.weights.name}: tools/init_weights.py fetches it")
+        pytest.skip(f"needs {VGG16.weights.name}: ccnn init-weights fetches it")
     for name, size, miou in (("size", 224, 40), ("tags", 321, 38)):
         path = root / f"models/head_{name}.ccnn"
         model = read_model(path)

@@ -121,7 +121,7 @@ def test_runs_are_typed_scored_and_done_once(tmp_path, monkeypatch, capsys):
 def test_a_command_that_fails_is_named(tmp_path):
     draw = study.Draw(study.SETS[0], 1, "after", [], [], {}, tmp_path, tmp_path / "out", None)
     draw.place.mkdir(parents=True)
-    with pytest.raises(UserError, match="log.txt: tools/learn.py ended with status 2; see there"):
+    with pytest.raises(UserError, match="log.txt: ccnn learn ended with status 2; see there"):
         study.run("tools/learn.py {photos}/nothing", draw)
     assert "no such folder" in (draw.place / "log.txt").read_text()
     for line in study.commands_now("tags"):

@@ -44,7 +44,7 @@ ADAM = ["type=Adam", "momentum=0.9", "base_lr=0.001", "clip_gradients=-1"]
 
 @pytest.fixture
 def mpiexec(tiny, tmp_path, python_bin, caffe_bin):
-    """Start tools/train.py on two ranks, in a folder with the tiny images and snapshots of its own."""
+    """Start ccnn train on two ranks, in a folder with the tiny images and snapshots of its own."""
     workplace(tmp_path)
     (tmp_path / "data").symlink_to(tiny / "data")
     started = []

@@ -35,7 +35,7 @@ def test_folders_files_and_patterns(photos, tmp_path):
 
 
 def test_results_are_no_photographs(photos, tmp_path, monkeypatch):
-    (photos / ".ccnn").mkdir()                              # the working files of tools/learn.py
+    (photos / ".ccnn").mkdir()                              # the working files of ccnn learn
     Image.new("RGB", (4, 3)).save(photos / ".ccnn/one.png")
     (photos / "masks/sub").mkdir(parents=True)
     Image.new("RGB", (4, 3)).save(photos / "masks/sub/one.png")

@@ -1,11 +1,11 @@
 """tools/crf.py: from saved probabilities to masks."""
-import crf as crf_tool
 import numpy as np
 import pytest
 from PIL import Image
 from tiny_probabilities import arguments, make_probabilities
 
 from ccnn._util.errors import UserError
+from ccnn.cli import crf as crf_tool
 from ccnn.crf import dense as crf
 
 

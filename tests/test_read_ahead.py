@@ -92,7 +92,7 @@ def test_caffe_train_says_what_is_missing_in_one_line(train):
     process = train({"root": "data/VOCdevkit/VOC2012", "split": "train_aug"})
     lines = process.communicate(timeout=100)[1].splitlines()
     assert process.returncode == 2
-    assert lines[-1].startswith("data/VOCdevkit/VOC2012: no such folder; tools/get_voc.py fetches")
+    assert lines[-1].startswith("data/VOCdevkit/VOC2012: no such folder; ccnn get-voc fetches")
     assert not any("Traceback" in line or line.startswith(("    @", "***", "F")) for line in lines)
 
 

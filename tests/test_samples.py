@@ -27,10 +27,10 @@ def test_every_epoch_is_a_permutation(voc):
 
 
 @pytest.mark.parametrize("options, message", [
-    ({"root": "nowhere"}, "nowhere: no such folder; tools/get_voc.py fetches VOC 2012"),
+    ({"root": "nowhere"}, "nowhere: no such folder; ccnn get-voc fetches VOC 2012"),
     ({"root": None}, "param_str: root must be the path of a folder; got null"),
     ({"split": "train_awg"}, r"train_awg.txt: no such list of images \(there: empty, gone, train, train_aug, val\), "
-                             "and 'train_awg' is no file; tools/get_voc.py"),
+                             "and 'train_awg' is no file; ccnn get-voc"),
     ({"split": None}, "param_str: split must name a list"),
     ({"split": "empty"}, "empty.txt: lists no image"),
     ({"split": "gone"}, "gone.txt, 'gone with space': there is no such photograph in .*JPEGImages; one image id"),

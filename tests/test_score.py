@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import score
 from PIL import Image
 from sklearn.metrics import confusion_matrix, jaccard_score, recall_score
 from tiny_voc import save_mask as save
 
 from ccnn._util.errors import ImageError, UserError
+from ccnn.cli import score
 from ccnn.images import labels, read_mask
 from ccnn.images.labels import VOC_CLASSES, palette
 
@@ -279,7 +279,7 @@ def listed(text):
 
 
 @pytest.mark.parametrize("change, arguments, message", [
-    (lambda voc: (voc.parent / "a/2007_000002.png").unlink(), [], r"a/2007_000002.png: missing; tools/infer.py"),
+    (lambda voc: (voc.parent / "a/2007_000002.png").unlink(), [], r"a/2007_000002.png: missing; ccnn segment"),
     (lambda voc: [p.unlink() for p in (voc.parent / "a").glob("*")], [], "000001.png: missing, as are 2 more of 3"),
     (lambda voc: (voc / "SegmentationClass/2007_000002.png").unlink(), [], "000002.png: missing; 1 of 3 images"),
     (prediction(np.zeros((30, 21))), [], "000002.png: is 21 x 30, need 30 x 21 as .*SegmentationClass"),
@@ -340,7 +340,7 @@ def test_damaged_files_end_in_one_line(voc, seed):
 def test_command(voc, change, status, says):
     if change:
         change(voc)
-    done = subprocess.run([sys.executable, score.__file__, voc.parent / "a", "--voc", voc],
+    done = subprocess.run([sys.executable, Path(__file__).resolve().parents[1] / "tools/score.py", voc.parent / "a", "--voc", voc],
                           text=True, capture_output=True)
     assert done.returncode == status and says in done.stdout + done.stderr
     assert done.stderr.count("\n") == (1 if status else 0)

@@ -1,7 +1,6 @@
 """Shares of the background: the regression, the file, the constraints, and the tool from masks to a net's blob."""
 import random
 
-import guess_shares
 import numpy as np
 import pytest
 from data_nets import still
@@ -9,6 +8,7 @@ from tiny_voc import make_voc, save_mask
 
 import ccnn
 from ccnn._util.errors import UserError
+from ccnn.cli import guess_shares
 from ccnn.data.background_shares import background_share, guess, read_shares, write_shares
 from ccnn.data.samples import Samples
 from ccnn.images.labels import VOID
@@ -55,7 +55,7 @@ def test_a_file_is_read_as_it_was_written(tmp_path):
 
 
 @pytest.mark.parametrize("data, complaint", [
-    (None, ": No such file or directory; it must have a line `image,share` for every image, as tools/guess_shares.py"),
+    (None, ": No such file or directory; it must have a line `image,share` for every image, as ccnn guess-shares"),
     (b"a,0.1\nb\n", ", line 2: must be the name of an image and a number; got 'b'"),
     (b"a,0.1,0.2\nb,0.1\n", ", line 1: must be the name of an image and a number; got 'a,0.1,0.2'"),
     (b"a,0.1\n\nb,much\n", ", line 3: must be the name of an image and a number; got 'b,much'"),
@@ -171,10 +171,10 @@ def test_what_the_tool_lacks_is_named(place):
     with pytest.raises(UserError, match="--masks 9: train has only 8 images"):
         tool(place, "--masks", 9)
     (place / "features/2007_000003.npy").unlink()
-    with pytest.raises(UserError, match=r"2007_000003.npy: No such file or directory; run tools/cache_features.py"):
+    with pytest.raises(UserError, match=r"2007_000003.npy: No such file or directory; run ccnn cache-features"):
         tool(place, "--masks", 2)
     (place / "features/2007_000003.npy").write_bytes(b"")
-    with pytest.raises(UserError, match=r"2007_000003.npy: .*; run tools/cache_features.py"):
+    with pytest.raises(UserError, match=r"2007_000003.npy: .*; run ccnn cache-features"):
         tool(place, "--masks", 2)
     assert not (place / "shares.csv").exists()
 

@@ -3,10 +3,10 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
-import show
 from PIL import Image
 from scipy.special import softmax
 from test_caffelog import glog
@@ -15,6 +15,7 @@ from tiny_voc import save_mask as save
 import ccnn
 from ccnn._util.errors import ImageError, UserError
 from ccnn._util.paths import ROOT
+from ccnn.cli import show
 from ccnn.evaluation import explanation, figures
 from ccnn.images.labels import VOC_CLASSES
 from ccnn.images.overlays import colours
@@ -348,6 +349,6 @@ def test_constraints_refuses(model, arguments, message):
     (["log", "nowhere.log", "--out", "x.gif"], 2, "x.gif: need a name that ends in .png"),
 ])
 def test_command(tmp_path, arguments, status, says):
-    done = subprocess.run([sys.executable, show.__file__, *arguments], cwd=tmp_path, text=True, capture_output=True)
+    done = subprocess.run([sys.executable, Path(__file__).parents[1] / "tools/show.py", *arguments], cwd=tmp_path, text=True, capture_output=True)
     assert done.returncode == status and says in done.stdout + done.stderr
     assert not list(tmp_path.iterdir()) and (not status or done.stderr.count("\n") == 1)

@@ -23,13 +23,12 @@ from studio_server import Studio, descendants
 pytest.importorskip("starlette", reason="needs the packages of requirements/studio.txt: make test-studio")
 pytest.importorskip("uvicorn", reason="needs the packages of requirements/studio.txt: make test-studio")
 
-from exports import coco, run_lengths
-from tag_file import TagFile
-
 from ccnn._util.files import is_running
 from ccnn.annotations.importers import read_source
+from ccnn.annotations.tag_file import TagFile
 from ccnn.annotations.tags import read_tags
 from ccnn.images.masks import mask_classes
+from ccnn.studio.exports import coco, run_lengths
 from ccnn.supervision.marks import Scribbles
 
 CLASSES = ("background", "cat", "dog")
@@ -252,7 +251,7 @@ def test_a_photograph_can_be_brought(studio):
     assert answer.status == 201 and answer.json["photograph"]["name"] == "new one.jpg"
     assert (studio.folder / "new one.jpg").read_bytes() == jpeg()
     assert studio.ask("POST", "/api/photographs?name=new%20one.jpg", jpeg()).status == 200       # the same
-    for name in ("new%20one.jpg", "new%20one.png"):             # tools/learn.py could not tell them apart
+    for name in ("new%20one.jpg", "new%20one.png"):             # ccnn learn could not tell them apart
         answer = studio.ask("POST", f"/api/photographs?name={name}", jpeg((50, 50)))
         assert answer.status == 422 and "another photograph" in answer.error
     assert studio.ask("POST", "/api/photographs?name=a.webp", jpeg()).status == 422
@@ -384,7 +383,7 @@ def test_a_damaged_table_is_never_overwritten(studio):
     assert studio.ask("POST", "/api/train", {}).status == 422
     (studio.folder / "tags.csv").write_text("image,tags\n0.jpg,dog\nold.jpg,cat\n")
     assert studio.tag(**{"1": [1]}).status == 200
-    assert "old.jpg" in studio.wait(lambda status: status["why_not"])["why_not"]        # tools/learn.py would say so
+    assert "old.jpg" in studio.wait(lambda status: status["why_not"])["why_not"]        # ccnn learn would say so
     assert "old.jpg,cat" in (studio.folder / "tags.csv").read_text()
 
 

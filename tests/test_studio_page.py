@@ -660,7 +660,7 @@ def test_every_control_has_a_name(trained, open_page, part):
 
 
 def test_colours_contrast(root):
-    style = (root / "studio/page/style.css").read_text()
+    style = (root / "ccnn/studio/page/style.css").read_text()
     light, dark = ({name: tuple(bytes.fromhex(colour)) for name, colour in
                     re.findall(r"--([a-z-]+): #([0-9a-f]{6})", block)}
                    for block in re.findall(r":root \{([^}]*)\}", style))
@@ -678,7 +678,7 @@ def test_colours_contrast(root):
 
 def test_no_text_outside_texts_js_and_nothing_from_elsewhere(root):
     """English in one file; no address; no HTML made of text."""
-    page = root / "studio/page"
+    page = root / "ccnn/studio/page"
     shell = re.sub(r"<!--.*?-->|<title>.*?</title>|<noscript>.*?</noscript>|<[^>]*>", " ",
                    (page / "index.html").read_text(), flags=re.S)
     assert not re.findall(r"[A-Za-z]{2,}", shell)

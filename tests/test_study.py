@@ -5,21 +5,17 @@ import shutil
 import tempfile
 from pathlib import Path
 
-import cache_features
 import caffe
 import choices
 import crf_sizes
 import experiments
 import further
-import infer
-import init_weights
 import numpy as np
 import pages
 import points
 import pytest
 import report
 import runs
-import score
 import small_things
 import superpixels
 import teach
@@ -30,6 +26,8 @@ import ccnn
 import study
 from ccnn import paper
 from ccnn._util.errors import UserError
+from ccnn.cli import cache_features, init_weights, score
+from ccnn.cli import segment as infer
 from ccnn.crf import dense as crf
 from ccnn.images import reading as images
 from ccnn.nets import prototxt as nets
@@ -583,7 +581,7 @@ def test_mistakes_end_in_one_line(here):
             (["tag"], "tag: no such row; there are classifier, classifier_long, mil_fcn, "),
             (["tags", "--crf", "sharp"], "no CRF preset 'sharp'"),
             (["classifier", "mil_fcn", "--set", "max_iter=2"], "--set would change classifier, too, which others of"),
-            (["tags", "--features", "none"], "none/index.json: is missing or damaged; tools/cache_features.py makes"),
+            (["tags", "--features", "none"], "none/index.json: is missing or damaged; ccnn cache-features makes"),
             (["tags", "--set", "max_itre=2"], "max_itre")):
         with pytest.raises(UserError) as error:
             run(*arguments, "--seeds", 1)

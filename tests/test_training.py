@@ -1,4 +1,4 @@
-"""`caffe train` runs every solver; tools/train.py survives what ends a run."""
+"""`caffe train` runs every solver; ccnn train survives what ends a run."""
 import math
 import os
 import re
@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import train
 import voc_data
 from caffe.proto import caffe_pb2
 from google.protobuf import text_format
@@ -32,6 +31,7 @@ from training_runs import (
 )
 
 from ccnn._util.errors import UserError
+from ccnn.cli import train
 from ccnn.data.background_shares import write_shares
 from ccnn.images.ids import read_split
 from ccnn.nets import caffe_files as proto
@@ -380,7 +380,7 @@ def test_a_folder_of_another_blob_is_refused_before_caffe_starts(here, real, mon
     net = Path("prototxt/conv4_full.prototxt").read_text()
     (here / "net.prototxt").write_text(net.replace("data/pool3", "data/pool4"))
     told = refused("solvers/conv4_full.prototxt", "--set", f"net={here / 'net.prototxt'}", "--weights", real[1])
-    assert "data/pool4: holds the trunk's pool4, the net needs pool3; tools/cache_features.py --blob pool3" in told
+    assert "data/pool4: holds the trunk's pool4, the net needs pool3; ccnn cache-features --blob pool3" in told
 
 
 def test_bad_weights_are_refused_before_caffe_starts(here):
@@ -407,7 +407,7 @@ def test_a_full_disk_is_told_before_caffe_starts(here, monkeypatch):
 
 def test_vgg_is_not_trained_from_nothing(here):
     told = refused("solvers/ccnn_tags.prototxt")
-    assert "give --weights: tools/init_weights.py makes data/vgg16_8s.caffemodel" in told
+    assert "give --weights: ccnn init-weights makes data/vgg16_8s.caffemodel" in told
 
 
 def test_voc_without_sbd_trains_on_its_own_list(start, finish):
@@ -423,7 +423,7 @@ def test_voc_without_sbd_trains_on_its_own_list(start, finish):
     (folder / "aug.prototxt").write_text(net.replace('"split": "train"', '"split": "train_aug"'))
 
     status, _, error = finish("v", "net=aug.prototxt", "max_iter=2")
-    assert status == 2 and "train on VOC alone with tools/train.py --split train" in error.splitlines()[-1]
+    assert status == 2 and "train on VOC alone with ccnn train --split train" in error.splitlines()[-1]
     status, out, error = finish("v", "net=aug.prototxt", "max_iter=2", more=["--split", "train"])
     assert (status, out) == (0, "snapshots/v_iter_2.caffemodel\n"), error
     assert finish("w", "max_iter=2")[0] == 0                    # whose net has that list

@@ -19,5 +19,5 @@ def make_probabilities(folder):
 
 
 def arguments(root, out, *more):
-    """Of tools/crf.py and tools/tune_crf.py."""
+    """Of ccnn crf and ccnn tune-crf."""
     return [str(root / "probabilities"), "--images", str(root / "JPEGImages"), "--out", str(out), "--jobs", "1", *more]

@@ -1,4 +1,4 @@
-"""Trainings of the demonstration's net with tools/train.py, for the tests that disturb them."""
+"""Trainings of the demonstration's net with ccnn train, for the tests that disturb them."""
 import contextlib
 import itertools
 import os
@@ -62,7 +62,7 @@ def environment(python_bin, caffe_bin):
 
 @pytest.fixture
 def start(tiny, tmp_path, python_bin, caffe_bin):
-    """Start tools/train.py in a folder with the tiny images and snapshots of its own."""
+    """Start ccnn train in a folder with the tiny images and snapshots of its own."""
     workplace(tmp_path)
     (tmp_path / "data").symlink_to(tiny / "data")
     started = []
@@ -83,7 +83,7 @@ def start(tiny, tmp_path, python_bin, caffe_bin):
 
 @pytest.fixture
 def finish(start):
-    """Run tools/train.py to its end: (status, stdout, stderr)."""
+    """Run ccnn train to its end: (status, stdout, stderr)."""
     def finish(*arguments, **options):
         run = start(*arguments, **options)
         out, error = run.communicate()

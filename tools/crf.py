@@ -1,64 +1,9 @@
 #!/usr/bin/env python3
-"""Sharpen saved probabilities with a dense CRF and write one label PNG per photograph.
-
-    tools/infer.py --probabilities --out coarse data/VOCdevkit/VOC2012/JPEGImages/2007_0000*.jpg
-    tools/crf.py --preset tuned --images data/VOCdevkit/VOC2012/JPEGImages --out sharp coarse/probabilities
-
-`tools/infer.py --crf` does both at once. This command tries several parameters on one run of the net, and takes
-probabilities of other programs: .npz files with an array `probabilities`, L x height x width.
-
-At the end it says which objects the CRF has removed, and of which the preset's bound (`keep`) kept a part.
-
-The energy and its parameters are those of ccnn/crf/dense.py, which is also how to call it from Python.
-"""
-import os
-from pathlib import Path
-
+"""The same as `ccnn crf`: see ccnn/cli/crf.py."""
 import _activate  # noqa: F401
 
-from ccnn._util.errors import UserError
-from ccnn._util.progress import Progress
-from ccnn._util.workers import in_processes
-from ccnn.cli import command
-from ccnn.crf.dense import PRESETS, load_preset
-from ccnn.images.listing import pair_with_photographs
-from ccnn.images.masks import Lost, print_report, save_mask, unfinished
-from ccnn.inference.probabilities import names_of, refine
-
-
-def main(argv=None):
-    args = parse_args(argv)
-    preset = load_preset(args.preset)
-    settings = {"tool": "crf", "preset": preset._asdict()}
-    photographs = dict(pair_with_photographs(args.probabilities, args.images))
-    todo = unfinished([(path, args.out / f"{path.stem}.png") for path in photographs], settings, args.force)
-    tasks = ((path, photographs[path], mask, preset, settings) for path, mask in todo)
-    answers = Progress(in_processes(refine_file, tasks, args.jobs), total=len(todo), unit="image")
-    return print_report(list(answers), args.out)
-
-
-def parse_args(argv):
-    parser = command.parser(__doc__)
-    add = parser.add_argument
-    add("probabilities", nargs="+", type=Path, help=".npz files, or folders of them")
-    add("--images", type=Path, required=True, metavar="DIR", help="the photographs, same names")
-    add("--out", type=Path, required=True, metavar="DIR", help="where NAME.png goes")
-    add("--preset", default="heads", metavar="P", help=f"{', '.join(PRESETS)}, or a file of tools/tune_crf.py")
-    add("--jobs", type=command.count, default=os.cpu_count(), metavar="N", help="processes (default: all cores)")
-    add("--force", action="store_true", help="make masks again, and replace files made otherwise")
-    return parser.parse_args(argv)
-
-
-def refine_file(source, photograph, mask, preset, settings):
-    """Write one mask; return what was lost to the CRF, or one line on why there is no mask."""
-    try:
-        found, lost = refine(source, photograph, preset)
-        names = names_of(source)
-        save_mask(mask, found, settings, names)
-        return [Lost(mask, names[label] if names else f"label {label}", kept) for label, kept in lost.items()]
-    except UserError as e:
-        return str(e)
-
+from ccnn.cli.command import run
+from ccnn.cli.crf import main
 
 if __name__ == "__main__":
-    command.run(main)
+    run(main)

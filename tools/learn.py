@@ -1,95 +1,9 @@
 #!/usr/bin/env python3
-"""Learn to segment from your own photographs and their tags: one command, one model.
-
-    tools/learn.py photos                                       # writes photos/model.ccnn and photos/report.html
-    tools/infer.py --model photos/model.ccnn --out masks new_photos
-
-The folder holds photographs and two text files. classes.txt has the name of one class per line. tags.csv says what each
-photograph shows:
-
-    image,tags,large
-    a.jpg,cat;dog,cat           a cat and a dog; the cat fills more than a tenth of the photograph
-    b.jpg,dog,                  a dog, and it is small
-    c.jpg,,                     neither; such photographs help
-
-You may leave the column `large` out. Tags in another program, or in another kind of table: tools/import_tags.py. Boxes
-as VOC's XML in photos/Annotations do in place of tags.csv. photos/constraints.toml may hold what else you know of your
-classes; docs/constraints.md explains it.
-
-The first time takes about a minute for 60 photographs on two cores, and downloads VGG-16's convolutions (64 MB).
-Look at report.html: photographs whose tags the model contradicts come first, because often the tag is wrong. Correct
-them, add photographs, and run the same command again. It says what has changed and computes only what that asks for.
-If nothing has changed, it says so and ends. ^C stops it at any time; the same command goes on.
-
-All else that it writes lies in photos/.ccnn and may be removed.
-"""
-import os
-import sys
-from pathlib import Path
-
+"""The same as `ccnn learn`: see ccnn/cli/learn.py."""
 import _activate  # noqa: F401
 
-from ccnn.cli import command
-from ccnn.inference.caffe_net import load_caffe
-from ccnn.project.checks import check_folder
-from ccnn.project.folder import read_folder
-from ccnn.project.learn import RECIPE, Lesson
-from ccnn.project.results import folds, hold_out, look, scores, write
-
-UNCHECKED = "Nothing was held out: this was switched off with --no-check."
-
-
-def main(argv=None):
-    args = parse_args(argv)
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")      # for Caffe: one process per core is faster than threads
-    load_caffe()
-    folder = read_folder(args.photos)
-    lesson = Lesson(folder, args.steps, args.seed, args.again)
-    wanted = "plain" if args.no_check else "checked"
-    trained = lesson.trained and lesson.model_is_there
-    done = trained and lesson.is_reported(wanted)
-    parts = [] if done or args.no_check else folds(lesson)
-    warnings = [] if done else check_folder(folder, {id: number for number, part in enumerate(parts) for id in part})
-    for sentence in [lesson.beginning, *lesson.notes, *warnings]:
-        command.say(sentence)
-    if done:
-        return 0
-    lesson.compute_features(args.jobs)
-    if not trained:
-        if lesson.train():
-            command.say("stopped; the same command goes on")
-            return 130
-        lesson.write_model()
-        command.say(f"{lesson.model}: ready")
-    tools = os.path.relpath(Path(sys.argv[0]).resolve().parent)
-    photographs = look(lesson)
-    said = [*warnings, *lesson.notes]
-    write(lesson, said, photographs, None, UNCHECKED if args.no_check else "Being computed.", tools)
-    if not args.no_check:
-        tallies, sentence = hold_out(lesson, parts)
-        lesson.write_scores(scores(lesson, tallies))
-        write(lesson, said, photographs, tallies, sentence, tools)
-    lesson.write_state(lesson.state._replace(report=wanted))
-    print(lesson.model)
-    print(lesson.report)
-    return 0
-
-
-def parse_args(argv):
-    parser = command.parser(__doc__)
-    add = parser.add_argument
-    add("photos", help="the folder of photographs, classes.txt and tags.csv")
-    add("--again", action="store_true", help="train anew, even if nothing has changed")
-    add("--no-check", action="store_true", help="hold no photographs out: the report then says nothing about new ones")
-    add("--steps", type=command.count, metavar="N",
-        help=f"steps of the first round, 4 photographs each (default: {RECIPE.steps}, or as many as show each "
-             f"photograph {RECIPE.epochs} times); the second round takes {RECIPE.second:.0%}% of them")
-    add("--seed", type=command.count, default=1, metavar="N",
-        help="of the first weights and of the order of the photographs (default: %(default)s)")
-    add("--jobs", type=command.count, default=os.cpu_count(), metavar="N",
-        help="photographs whose features are computed at a time, with 1 GB of memory each (default: %(default)s)")
-    return parser.parse_args(argv)
-
+from ccnn.cli.command import run
+from ccnn.cli.learn import main
 
 if __name__ == "__main__":
-    command.run(main)
+    run(main)

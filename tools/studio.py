@@ -1,11 +1,9 @@
 #!/usr/bin/env python3
-"""The studio: tag photographs in a browser, train, look at the masks, correct. studio/studio.py --help tells more."""
-import os
-import sys
-from pathlib import Path
-
+"""The same as `ccnn studio`: see ccnn/cli/studio.py."""
 import _activate  # noqa: F401
 
+from ccnn.cli.command import run
+from ccnn.cli.studio import main
+
 if __name__ == "__main__":
-    program = str(Path(__file__).resolve().parents[1] / "studio/studio.py")
-    os.execv(sys.executable, [sys.executable, program, *sys.argv[1:]])
+    run(main)

@@ -5,6 +5,7 @@ import itertools
 import logging
 import os
 import signal
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent import futures
@@ -25,6 +26,15 @@ PR_SET_PDEATHSIG = 1
 THREADS = "OPENBLAS_NUM_THREADS"
 
 log = logging.getLogger(__name__)
+
+
+# Without the current folder on the path, which `python -m` would put there: it may be a stranger's.
+START = "import sys; sys.path = [place for place in sys.path if place]; from ccnn.cli import main; main()"
+
+
+def own_command(*words: str) -> list[str]:
+    """What starts `ccnn WORDS` as a process of its own."""
+    return [sys.executable, "-c", START, *words]
 
 
 def left_out(why: str, *task) -> NoReturn:

@@ -39,7 +39,7 @@ def sizes(text: str) -> Union[int, list[int]]:
 
 def add_model_options(add: Callable) -> None:
     """The options that name a model; ccnn.inference.predict.find_model(**model_options(args)) takes them."""
-    add("--model", type=Path, metavar="NAME.ccnn", help="a model: photos/model.ccnn of tools/learn.py, or a file of "
+    add("--model", type=Path, metavar="NAME.ccnn", help="a model: photos/model.ccnn of ccnn learn, or a file of "
         "models/ (default: models/head_size.ccnn, which knows VOC's 20 classes)")
     add("--net", type=Path, help="instead of --model, with --weights: a deploy net with input `data` and scores `fc8`")
     add("--weights", type=Path, help="its weights, or those of a head alone, the trunk being VGG-16's")

@@ -67,17 +67,17 @@ NORMALIZATION = {"after": "NORMALIZE_AFTER", "symmetric": "NORMALIZE_SYMMETRIC"}
 
 
 def load_preset(name: str) -> Preset:
-    """The Preset of that name, or of a JSON file as tools/tune_crf.py writes it."""
+    """The Preset of that name, or of a JSON file as ccnn tune-crf writes it."""
     if name in PRESETS:
         return PRESETS[name]
     if not Path(name).is_file():
-        raise UserError(f"no CRF preset {name!r}: give one of {', '.join(PRESETS)}, or a file of tools/tune_crf.py")
+        raise UserError(f"no CRF preset {name!r}: give one of {', '.join(PRESETS)}, or a file of ccnn tune-crf")
     try:
         values = json.loads(Path(name).read_text())["preset"]
         return check_preset(Preset(**values))
     except (ValueError, KeyError, TypeError) as e:
         raise UserError(f"{name}: not a finished CRF preset ({type(e).__name__}: {e}); "
-                        "make one with tools/tune_crf.py") from None
+                        "make one with ccnn tune-crf") from None
 
 
 def check_preset(preset: Preset) -> Preset:

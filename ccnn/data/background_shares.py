@@ -28,7 +28,7 @@ def read_shares(path, ids):
     return shares
 
 
-REMEDY = "it must have a line `image,share` for every image, as tools/guess_shares.py writes them"
+REMEDY = "it must have a line `image,share` for every image, as ccnn guess-shares writes them"
 
 
 def read_line(cells, where):
@@ -85,4 +85,4 @@ def image_mean(file):
     try:
         return np.load(file).mean(axis=(1, 2), dtype=np.float32)
     except (OSError, ValueError, EOFError) as error:
-        raise UserError(f"{file}: {reason(error)}; run tools/cache_features.py") from None
+        raise UserError(f"{file}: {reason(error)}; run ccnn cache-features") from None

@@ -16,7 +16,7 @@ from ccnn.supervision.visible import Facts
 from ccnn.annotations.tags import read_tags, tag_places
 from ccnn._util.text import and_more
 
-GET_VOC = "tools/get_voc.py fetches VOC 2012"
+GET_VOC = "ccnn get-voc fetches VOC 2012"
 
 
 class DataSet:

@@ -191,7 +191,7 @@ class Samples:
 
 
 class FeatureSamples(Samples):
-    """Samples with the features that tools/cache_features.py computed in place of the images.
+    """Samples with the features that ccnn cache-features computed in place of the images.
 
     The tops have `features`, 1024 x h x w, instead of `data`. A crop is cut from the feature grid and given in pixels
     of the reduced image: 160 is 21 x 21 cells. A mirrored feature map stands for the features of the mirrored image:
@@ -205,10 +205,10 @@ class FeatureSamples(Samples):
     SETTINGS = {
         **{name: setting for name, setting in Samples.SETTINGS.items() if name not in ("size", "stride")},
         "tops": Samples.SETTINGS["tops"]._replace(default=["features", "tags"]),
-        "features": Setting(optional(FOLDERS), None, "the folder that tools/cache_features.py wrote; it knows the size."
+        "features": Setting(optional(FOLDERS), None, "the folder that ccnn cache-features wrote; it knows the size."
                                                      " Or a list of such folders: a sample shows one of them"),
         "blob": Setting(one_of(*VGG16.blobs), "features", "what the folder must hold: the --blob with which "
-                                                          "tools/cache_features.py wrote it"),
+                                                          "ccnn cache-features wrote it"),
     }
     INPUT = "features"
 
@@ -226,7 +226,7 @@ class FeatureSamples(Samples):
             held = index.get("blob", "features")
             if held != wanted:
                 raise UserError(f"{folder}: holds the trunk's {held}, the net needs {wanted}; "
-                                f"tools/cache_features.py --blob {wanted} --out another folder makes them")
+                                f"ccnn cache-features --blob {wanted} --out another folder makes them")
             sizes.append(index["size"])
         self.cached = VGG16.blobs[wanted]
         return sizes
@@ -239,7 +239,7 @@ class FeatureSamples(Samples):
     def input_file(self, folder, id):
         path = os.path.join(folder, f"{id}.npy")
         if not os.path.isfile(path) or not inside(path, folder):
-            raise UserError(f"{path}: no features of {id!r}; run tools/cache_features.py for {self.data.source}")
+            raise UserError(f"{path}: no features of {id!r}; run ccnn cache-features for {self.data.source}")
         return path
 
     def input_at(self, index, s):
@@ -270,11 +270,11 @@ class FeatureSamples(Samples):
             features = np.load(file)
             channels, *grid = features.shape
         except (OSError, ValueError, EOFError) as error:
-            raise ImageError(f"{file}: is damaged: {error}; run tools/cache_features.py again") from None
+            raise ImageError(f"{file}: is damaged: {error}; run ccnn cache-features again") from None
         if len(grid) != 2 or channels != self.cached.channels or features.dtype != np.float16:
             raise ImageError(f"{file}: holds {features.dtype} of shape {features.shape}; expected float16 of "
                              f"{self.cached.channels} channels x rows x columns: remove {os.path.dirname(file)} and "
-                             "run tools/cache_features.py again")
+                             "run ccnn cache-features again")
         return features
 
 
@@ -286,7 +286,7 @@ def feature_index(folder):
             index = json.load(file)
         return {**index, "size": index["size"]}
     except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(f"{path}: is missing or damaged; tools/cache_features.py makes the folder that "
+        raise UserError(f"{path}: is missing or damaged; ccnn cache-features makes the folder that "
                         '"features" in param_str names') from None
 
 

@@ -32,7 +32,7 @@ def parse_run(text: str) -> MaskRun:
         raise UserError(f"{text!r}: names no folder of masks")
     for folder in found.values():
         if not folder.is_dir():
-            raise UserError(f"{folder}: no such folder of masks; tools/infer.py makes one")
+            raise UserError(f"{folder}: no such folder of masks; ccnn segment makes one")
     return MaskRun(name, found)
 
 

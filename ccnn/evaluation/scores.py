@@ -65,10 +65,10 @@ def prediction_paths(folder: Path, names: Sequence[str]) -> list[Path]:
     paths = [folder / f"{name}.png" for name in names]
     missing = [path for path in paths if not path.is_file()]
     if len(missing) == 1:
-        raise UserError(f"{missing[0]}: missing; tools/infer.py makes it")
+        raise UserError(f"{missing[0]}: missing; ccnn segment makes it")
     if missing:
         raise UserError(f"{missing[0]}: missing, as are {len(missing) - 1} more of {len(names)} predictions; "
-                        "finish tools/infer.py first, or give --split a list of those that are there")
+                        "finish ccnn segment first, or give --split a list of those that are there")
     return paths
 
 

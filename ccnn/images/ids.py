@@ -62,8 +62,8 @@ def find_list(root, split):
     have = ", ".join(name[:-4] for name in names if name.endswith(".txt"))
     alone = split == "train_aug" and "train.txt" in names
     raise UserError(f"{listed}: no such list of images (there: {have or 'none'}), and {split!r} is no file; "
-                    "tools/get_voc.py fetches VOC 2012 with train, val and train_aug"
-                    + ("; without SBD, train on VOC alone with tools/train.py --split train" if alone else ""))
+                    "ccnn get-voc fetches VOC 2012 with train, val and train_aug"
+                    + ("; without SBD, train on VOC alone with ccnn train --split train" if alone else ""))
 
 
 def image_id(name, where=""):

@@ -70,7 +70,7 @@ def pair_with_photographs(sources: Sequence[Path], folder: Path) -> list[tuple[P
         photographs.setdefault(path.stem, path)
     files = [f for source in sources for f in (sorted(source.rglob("*.npz")) if source.is_dir() else [source])]
     if not files:
-        raise UserError(f"{sources[0]}: holds no .npz files; make them with tools/infer.py --probabilities")
+        raise UserError(f"{sources[0]}: holds no .npz files; make them with ccnn segment --probabilities")
     for path in files:
         if not path.is_file():
             raise UserError(f"{path}: no such file or folder")

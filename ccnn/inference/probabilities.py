@@ -36,9 +36,9 @@ def read_probabilities(path: Path) -> np.ndarray:
             done = str(file["crf"]) if "crf" in file else ""
             p = file["probabilities"].astype(np.float32)
     except Exception as e:      # a damaged archive fails in many ways: zipfile, zlib, struct, pickle, EOF, ...
-        raise UserError(f"{path}: holds no probabilities ({e}); make it with tools/infer.py --probabilities") from None
+        raise UserError(f"{path}: holds no probabilities ({e}); make it with ccnn segment --probabilities") from None
     if done:
-        raise UserError(f"{path}: went through the CRF before; make it with tools/infer.py without --crf")
+        raise UserError(f"{path}: went through the CRF before; make it with ccnn segment without --crf")
     if p.ndim != 3 or not p.size or p.shape[0] >= VOID:
         raise UserError(f"{path}: probabilities must be L x height x width with L < {VOID}, got {p.shape}")
     if not (p.min() >= 0 and abs(p.sum(axis=0) - 1).max() < 0.01):      # false for NaN too

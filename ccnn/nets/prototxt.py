@@ -1,4 +1,4 @@
-"""Every net of this repository, written as text. prototxt/make_nets.py puts them into files.
+"""Every net of this repository, written as text. ccnn make-nets puts them into files.
 
 A net is a list of parts, and one function here writes each part:
 
@@ -114,7 +114,7 @@ VOC = {"root": "data/VOCdevkit/VOC2012", "split": "train_aug", "crop": 321, "sup
 CACHED = {"root": "data/VOCdevkit/VOC2012", "split": "train_aug", "features": "data/features",
           "shares": "data/shares.csv", "crop": 144, "supervised": 1058}         # 144 of 224 pixels, as 321 of 500
 
-ABOUT = {"head_deploy": {"size": VGG16.size}}       # what tools/infer.py cannot see in a net
+ABOUT = {"head_deploy": {"size": VGG16.size}}       # what ccnn segment cannot see in a net
 
 DEMO = {"root": "data/demo", "split": "train", "classes": "data/demo/classes.txt", "stride": 4,
         "crop": 97, "supervised": 20, "shares": "data/demo/shares.csv"}
@@ -392,7 +392,7 @@ def nets():
     return {name: titled(name, text) for name, text in made.items()}
 
 
-def titled(name, text, writer="prototxt/make_nets.py"):
+def titled(name, text, writer="ccnn make-nets"):
     return f'# Written by {writer}.\nname: "{name}"\n{text}'
 
 
@@ -406,4 +406,4 @@ def own_nets(system, data, labels, cells_only=None, **changes):
     changes["scribbles"] = "scribbles" in data
     texts = {"own_train": data_layer(system, data) + trained_head(system, labels, cells_only, **changes),
              "own_deploy": trunk() + head(labels)}
-    return tuple(titled(name, text, "tools/learn.py") for name, text in texts.items())
+    return tuple(titled(name, text, "ccnn learn") for name, text in texts.items())

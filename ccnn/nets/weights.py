@@ -101,7 +101,7 @@ def check_weights(path: PathLike, shapes: Shapes) -> list[str]:
         had = stored[name][0].shape
         if had != shapes[name]:
             raise UserError(f"{path}: layer {name} is {by(had)}, but the net's is {by(shapes[name])}; "
-                            "tools/init_weights.py makes weights that fit")
+                            "ccnn init-weights makes weights that fit")
     missing = [name for name in shapes if name not in stored]
     if len(missing) == len(shapes):
         raise UserError(f"{path}: holds no layer of the net; it has {', '.join(list(stored)[:5])} ...")

@@ -4,13 +4,13 @@
 
 A Report holds numbers and small pictures only. Nothing is trained or segmented here.
 """
-import shlex
 from pathlib import Path
 from typing import NamedTuple, Optional
 
 import numpy as np
 
 from ccnn._util.files import whole_file
+from ccnn._util.paths import typed
 from ccnn.images.labels import BACKGROUND
 from ccnn.images.overlays import percent
 from ccnn.images.reading import shrink
@@ -53,15 +53,11 @@ class Report(NamedTuple):
     facts: dict                 # {what: value}: what the model was trained on, and how
 
 
-def next_steps(tools, folder, model="model.ccnn", new="new_photos"):
-    """What to do with a model. tools, folder: as the user typed them, so that the commands work as pasted."""
-    infer, learn, folder = Path(tools) / "infer.py", Path(tools) / "learn.py", Path(folder)
-
-    def command(*words):
-        return shlex.join(map(str, words))
-    return [Step("Segment new photographs", command(infer, "--model", folder / model, "--out", "masks", new),
+def next_steps(folder, model="model.ccnn", new="new_photos"):
+    """What to do with a model. folder: as the user typed it, so that the commands work as pasted."""
+    return [Step("Segment new photographs", typed("segment", "--model", Path(folder) / model, "--out", "masks", new),
                  f"One mask and one overlay per photograph of {new}."),
-            Step("Correct tags, train again", command(learn, folder),
+            Step("Correct tags, train again", typed("learn", folder),
                  "Correct the tags that the first photographs of this page show to be wrong, or add photographs of a "
                  "class that is missed.")]
 

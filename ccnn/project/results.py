@@ -2,7 +2,7 @@
 
     photographs = look(lesson)              # every photograph under its mask, worst first in the report
     tallies, sentence = hold_out(lesson, folds(lesson))     # learns from some and asks for the tags of the others
-    write(lesson, warnings, photographs, tallies, sentence, tools="tools")
+    write(lesson, warnings, photographs, tallies, sentence)
 """
 import shutil
 from collections.abc import Sequence
@@ -133,15 +133,14 @@ def scores(lesson: Lesson, tallies: Optional[list]) -> Optional[dict]:
 
 # The report
 
-def write(lesson: Lesson, warnings: list, photographs: list, tallies: Optional[list], held_out: str,
-          tools: str) -> None:
-    """photos/report.html. tools: the folder of the commands, as the user would type it."""
+def write(lesson: Lesson, warnings: list, photographs: list, tallies: Optional[list], held_out: str) -> None:
+    """photos/report.html"""
     folder = lesson.folder
     assert lesson.state, "train() comes first"
     counts = ", ".join(f"{name} {number}" for name, number in folder.images_with().items())
     write_report(lesson.report, Report(
         title=folder.path.resolve().name, classes=folder.classes, photographs=photographs, losses=losses(lesson),
-        tallies=tallies, held_out=held_out, warnings=warnings, steps=next_steps(tools, folder.path),
+        tallies=tallies, held_out=held_out, warnings=warnings, steps=next_steps(folder.path),
         facts={"photographs": f"{plural(len(photographs), 'photograph')} ({counts})",
                "learned from": {"tags": "tags", "size": "tags and sizes", "boxes": "boxes"}[folder.system],
                "bounds": ", ".join(f"{key} {value}" for key, value in lesson.bounds.items()),

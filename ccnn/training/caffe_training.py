@@ -111,7 +111,7 @@ def begin(training: "Training", weights: Optional[Path]) -> "Training":
         training.beginning = f"starting from {weights}" + (f"; {', '.join(random)} start at random" if random else "")
     elif shapes.keys() & set(VGG16.layers):
         raise UserError(f"{solver.net}: holds layers of VGG-16, which learn nothing from a random beginning; give "
-                        "--weights: tools/init_weights.py makes data/vgg16_8s.caffemodel, and joins VGG-16 and a head")
+                        "--weights: ccnn init-weights makes data/vgg16_8s.caffemodel, and joins VGG-16 and a head")
     return training
 
 

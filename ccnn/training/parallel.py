@@ -8,7 +8,7 @@ A step takes the I = iter_size samples t = I i, ..., I i + I - 1. Let g(t) be th
 So N ranks train what one process trains, to float32, and N can differ from one run to the next. Random layers such as
 dropout draw from another seed on every rank: with them, the weights are other ones, and as good.
 
-    python -m ccnn.training.parallel '{"solver": "s.prototxt", ...}'         as tools/train.py starts it, on every rank
+    python -m ccnn.training.parallel '{"solver": "s.prototxt", ...}'         as ccnn train starts it, on every rank
 
 What a rank hands to the others beside its gradient is one number each for the loss, for "stop" and for "I have
 failed". All ranks therefore end at the same iteration. An error of any rank is told by rank 0.

@@ -1,6 +1,6 @@
 """The processes of one training: which of how many this one is, and what all of them must have in common.
 
-mpiexec starts N processes and tells each its rank, 0 to N - 1, in environment variables. Every rank of tools/train.py
+mpiexec starts N processes and tells each its rank, 0 to N - 1, in environment variables. Every rank of ccnn train
 starts one process of ccnn.training.parallel, which computes. Rank 0 alone locks, logs, writes snapshots and speaks.
 """
 import hashlib

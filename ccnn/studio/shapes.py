@@ -3,13 +3,13 @@ import json
 import math
 import re
 
-from album import Change, Stroke
-from photo_work import SIDES
 from starlette.requests import ClientDisconnect, Request
 
 from ccnn._util.text import plain
 from ccnn.images.ids import SUFFIX
 from ccnn.images.labels import VOID
+from ccnn.studio.album import Change, Stroke
+from ccnn.studio.copies import SIDES
 
 JSON_BYTES = 1 << 20
 

@@ -5,23 +5,23 @@ import json
 import os
 from pathlib import Path
 
-import shapes
-from album import Conflict, NotThere
-from batches import MOST, MOST_BYTES, Batch
-from exports import coco, coco_regions, mask_file, parts, zipped
-from gate import error
-from photo_work import PICTURE, PIXELS, THUMBNAIL, check_photograph
-from shapes import Wrong, read_json
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
-from view import explain, mask_of, mask_png, probability_png, scribble_png, shades
-from workshop import Workshop
 
 from ccnn._util.errors import UserError
 from ccnn.images.overlays import colours
+from ccnn.studio import shapes
+from ccnn.studio.album import Conflict, NotThere
+from ccnn.studio.batches import MOST, MOST_BYTES, Batch
+from ccnn.studio.copies import PICTURE, PIXELS, THUMBNAIL, check_photograph
+from ccnn.studio.exports import coco, coco_regions, mask_file, parts, zipped
+from ccnn.studio.gate import error
+from ccnn.studio.shapes import Wrong, read_json
+from ccnn.studio.view import explain, mask_of, mask_png, probability_png, scribble_png, shades
+from ccnn.studio.workshop import Workshop
 from ccnn.training.features import upright_shape
 
 PAGE = Path(__file__).resolve().parent / "page"

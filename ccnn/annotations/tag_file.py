@@ -27,10 +27,11 @@ class TagFile:
     def __init__(self, path: Path, classes: tuple) -> None:
         self.path = path
         self.separator, self.first, self.mark, self.end = ",", "", b"", "\n"
-        self.header, self.columns = list(HEADER), {"image": 0, "tags": 1, "large": 2}
+        self.header: list = list(HEADER)
+        self.columns = {"image": 0, "tags": 1, "large": 2}
         self.tags: dict = {}                    # {name: (tags, large)}
         self.rows: dict = {}                    # {name: [field]}
-        self.replaced = None
+        self.replaced: Optional[bytes] = None
         if path.is_file():
             self.read(classes)
 
@@ -41,7 +42,7 @@ class TagFile:
         self.end = "\r\n" if b"\r\n" in data else "\n"
         rows = dict(found.rows)                 # {line number: [field]}
         columns = find_columns(found.rows[0][1]) if rows else None
-        header = rows.pop(found.rows[0][0]) if columns else None
+        header = rows.pop(found.rows[0][0]) if columns else []
         table = read_table(self.path, classes, check_name=image_id)[0] if rows else {}
         self.tags = {name: (labels.tags, labels.large or ()) for name, labels in table.items()}
         if columns and (columns.tags is None or columns.per_tag):
@@ -51,7 +52,7 @@ class TagFile:
             self.rows = {name: rows[int(labels.place.split()[1])] for name, labels in table.items()}
             self.find_places(header, columns)
 
-    def find_places(self, header: Optional[list], columns: Optional[Columns]) -> None:
+    def find_places(self, header: list, columns: Optional[Columns]) -> None:
         """Where the columns are that we change; without a header, as HEADER has them."""
         if columns:
             self.header, places = header, {"image": columns.image, "tags": columns.tags, "large": columns.large}

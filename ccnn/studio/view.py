@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 import numpy as np
-from album import NotThere
 from PIL import Image
 from scipy.special import softmax
 
@@ -28,6 +27,7 @@ from ccnn.nets.backbones import VGG16
 from ccnn.nets.prototxt import SYSTEMS
 from ccnn.project.learn import RECIPE, bounds_of
 from ccnn.solver.constraints import Constraints
+from ccnn.studio.album import NotThere
 from ccnn.supervision.kinds import KNOWN_PIXELS, MASK_SHARE, SUPERVISION, with_known_pixels, without_rows
 from ccnn.supervision.marks import known_cells
 from ccnn.training.features import upright_shape

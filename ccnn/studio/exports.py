@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
-from album import NotThere
-from view import Head, mask_of, read_features
 
 from ccnn._util.errors import ImageError
 from ccnn.images.labels import BACKGROUND, indexed
 from ccnn.images.overlays import mask_text
+from ccnn.studio.album import NotThere
+from ccnn.studio.view import Head, mask_of, read_features
 from ccnn.training.features import upright_shape
 
 # For the pool
@@ -21,7 +21,7 @@ def full_mask(head: Head, work: Path, id: str, file: Path) -> np.ndarray:
 
 
 def mask_file(head: Head, work: Path, id: str, file: Path):
-    """The PNG that tools/infer.py would write, with the names of the classes; None if it cannot be made."""
+    """The PNG that ccnn segment would write, with the names of the classes; None if it cannot be made."""
     try:
         mask = full_mask(head, work, id, file)
     except (NotThere, ImageError):

@@ -1,17 +1,15 @@
-"""Other photographs, brought by the browser, segmented with the model by tools/infer.py. One batch at a time."""
+"""Other photographs, brought by the browser, segmented with the model by ccnn segment. One batch at a time."""
 import asyncio
 import os
 import shutil
-import sys
 from pathlib import Path
 from typing import Optional
 
-from album import NotThere
-from children import Child
 from PIL import Image
 
 from ccnn._util.errors import UserError
-from ccnn._util.paths import ROOT
+from ccnn.studio.album import NotThere
+from ccnn.studio.processes import Child
 
 MOST = 500              # photographs of a batch
 
@@ -101,8 +99,8 @@ class Batches:
         if batch.running:
             raise UserError("it is being segmented")
         batch.phase = "segmenting"
-        await batch.start([sys.executable, str(ROOT / "tools/infer.py"), "--model", str(model), "--jobs", "1",
-                           "--force", "--out", str(batch.masks), str(batch.photographs)])
+        await batch.start("segment", "--model", str(model), "--jobs", "1", "--force", "--out", str(batch.masks),
+                          str(batch.photographs))
         self.watching = asyncio.ensure_future(self.watch(batch))
 
     async def watch(self, batch: Batch) -> None:

@@ -11,23 +11,25 @@ import itertools
 import json
 import os
 import secrets
-import shlex
 import shutil
-import sys
 import time
 import traceback
 from pathlib import Path
 from typing import Optional
 
-from album import CLASSES, TAGS, Album, NotThere, Photograph
-from batches import Batches
-from children import Child
-from events import Hub
-from photo_work import make_copy
-from pool import Pool
-from tag_file import save
-from trainer import Trainer
-from view import (
+from ccnn._util.errors import ImageError, UserError
+from ccnn._util.files import digest, remove_parts
+from ccnn._util.paths import typed
+from ccnn.annotations.tag_file import save
+from ccnn.images.overlays import colours
+from ccnn.project.folder import PRIORS
+from ccnn.studio.album import CLASSES, TAGS, Album, NotThere, Photograph
+from ccnn.studio.batches import Batches
+from ccnn.studio.copies import make_copy
+from ccnn.studio.events import Hub
+from ccnn.studio.processes import Child, Pool
+from ccnn.studio.trainer import Trainer
+from ccnn.studio.view import (
     Head,
     Known,
     Question,
@@ -38,12 +40,6 @@ from view import (
     read_head,
     read_model_head,
 )
-
-from ccnn._util.errors import ImageError, UserError
-from ccnn._util.files import digest, remove_parts
-from ccnn._util.paths import ROOT
-from ccnn.images.overlays import colours
-from ccnn.project.folder import PRIORS
 from ccnn.training.features import upright_shape
 
 TICK = 0.4              # seconds between two looks at what the children have done
@@ -65,7 +61,7 @@ TOLD = 500              # photographs in one event; of more the page asks by its
 
 class Workshop:
     def __init__(self, root: Path, steps: Optional[int] = None) -> None:
-        """steps : of a training; None: as many as tools/learn.py finds right"""
+        """steps : of a training; None: as many as ccnn learn finds right"""
         self.album = Album(root)
         self.root, self.work = self.album.root, self.album.work
         self.place = self.work / "studio"                   # of what is the studio's alone
@@ -238,8 +234,7 @@ class Workshop:
                 await self.change(self.album.mark_damaged, self.without_features())
             elif self.tried != wanted or now - self.tried_at > AGAIN:
                 self.tried, self.tried_at = wanted, now
-                await self.ahead.start([sys.executable, str(ROOT / "studio/ahead.py"), str(self.root),
-                                        str(os.cpu_count())])
+                await self.ahead.start("ahead", str(self.root), "--jobs", str(os.cpu_count()))
         if self.features_done > before:
             self.answer_later()
 
@@ -447,18 +442,14 @@ class Workshop:
         return text.replace(f"{self.root}/", "").replace(str(self.root), self.root.name)
 
     def state(self) -> dict:
-        folder, tools = shown(self.root), shown(ROOT / "tools")
+        folder = os.path.relpath(self.root)
         return {"server": self.server, "folder": self.root.name, **self.classes(), "status": self.status(),
                 "commands": [
-                    {"what": "train", "line": f"{tools}/learn.py {folder}"},
-                    {"what": "segment", "line": f"{tools}/infer.py --model {folder}/model.ccnn --out masks new_photos"},
-                    {"what": "tags", "line": f"{tools}/import_tags.py export.json --photos {folder} --write"}]}
+                    {"what": "train", "line": typed("learn", folder)},
+                    {"what": "segment", "line": typed("segment", "--model", f"{folder}/model.ccnn", "--out", "masks",
+                                                      "new_photos")},
+                    {"what": "tags", "line": typed("import-tags", "export.json", "--photos", folder, "--write")}]}
 
 
 def digest_of(name: str) -> str:
     return hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-
-
-def shown(path: Path) -> str:
-    """A path as one would type it."""
-    return shlex.quote(os.path.relpath(path))

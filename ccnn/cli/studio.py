@@ -1,0 +1,67 @@
+"""Tag photographs in a browser, train, look at the masks, correct, train again.
+
+    ccnn studio photos              # prints the address of a page on this machine, and opens it
+
+The folder holds photographs; it may be empty, or new. Whatever the page does is kept in the files that ccnn learn
+uses: classes.txt, tags.csv, scribbles/, model.ccnn. So the page may be closed at any moment, and the tools and the page
+may be used in turn.
+
+While you tag, the features of the photographs are computed in the background. "Train" runs ccnn learn: half a
+minute for 60 photographs on two cores once the features are there. The masks appear while it learns. Each training
+begins anew with all tags; one that was stopped goes on, unless tags have changed.
+
+Only this machine can open the page, and only with the address that is printed. ^C ends everything.
+"""
+import asyncio
+import os
+from pathlib import Path
+
+from ccnn._util.errors import UserError
+from ccnn._util.files import lock
+from ccnn._util.paths import ROOT
+from ccnn.cli import command
+
+WORK = ".ccnn"      # as ccnn.project.folder has it, whose import takes a second in each process that the studio starts
+
+PORT = 8324
+
+DEFAULT = ROOT / "output/studio"
+
+
+def main(argv=None):
+    args = parse_args(argv)
+    try:
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as missing:
+        raise UserError(f"{missing}; `make studio` installs what the page needs") from None
+    from ccnn.studio import server
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    folder = open_folder(args.photos)
+    held = lock(folder / WORK / "studio.lock", "process {holder} has this folder open in a studio; use its page, or "
+                "stop it (kill {holder})")
+    try:
+        asyncio.run(server.serve(folder, server.find_port(args.port), args.steps, args.no_browser))
+    except KeyboardInterrupt:                       # the way to end it, after which every child has ended
+        command.say(f"closed; tags and model are in {folder}")
+    held.close()
+
+
+def open_folder(folder: Path) -> Path:
+    """The folder, which is made if it is not there."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder}: is a file; give the folder of your photographs")
+    if (folder / "Annotations").is_dir() and not (folder / "tags.csv").exists():
+        raise UserError(f"{folder}: has boxes in Annotations and no tags.csv; ccnn import-tags makes it")
+    (folder / WORK).mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def parse_args(argv):
+    parser = command.parser(__doc__)
+    add = parser.add_argument
+    add("photos", nargs="?", type=Path, default=DEFAULT, help=f"the folder (default: {DEFAULT.relative_to(ROOT)})")
+    add("--port", type=command.count, default=PORT, metavar="N", help="if it is taken, another (default: %(default)s)")
+    add("--steps", type=command.count, metavar="N", help="of a training, as ccnn learn takes them")
+    add("--no-browser", action="store_true", help="print the address only")
+    return parser.parse_args(argv)
