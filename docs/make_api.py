@@ -69,7 +69,7 @@ def torch_docstrings():
 
 
 def page():
-    known, parts = signatures("constraints.py", "dual.pyi"), [OPENING]
+    known, parts = signatures("solver/constraints.py", "supervision/constraints.py", "solver/dual.pyi"), [OPENING]
     for heading, names in SECTIONS.items():
         parts.append(f"## {heading}\n")
         for name in names:

@@ -443,8 +443,9 @@ def test_make_with_own_caffe(tmp_path, python_bin, caffe_bin):
     source = copy.folder / next(REPO.glob("cython/**/dual.pyx")).relative_to(REPO)
     source.parent.mkdir(parents=True)
     source.write_text("def answer():\n    return 42\n")           # a solver that compiles in a second
-    copy.folder.joinpath("ccnn").mkdir()
+    copy.folder.joinpath("ccnn/solver").mkdir(parents=True)
     copy.folder.joinpath("ccnn/__init__.py").touch()
+    copy.folder.joinpath("ccnn/solver/__init__.py").touch()
     python = tmp_path / "python"                    # ours, but without the library of this repository
     python.write_text(f"#!/bin/sh\nPYTHONPATH=\"${{PYTHONPATH:-}}:{REPO}/layers\" exec '{python_bin}' \"$@\"\n")
     python.chmod(0o755)
@@ -461,7 +462,7 @@ def test_make_with_own_caffe(tmp_path, python_bin, caffe_bin):
         return run(copy.folder / ".caffe/bin/python", "-c", code, env=copy.env, cwd="/").stdout.strip()
 
     assert "setup.py" in make()
-    built = next(copy.folder.glob("ccnn/dual.*.so"))
+    built = next(copy.folder.glob("ccnn/solver/dual.*.so"))
     stamp = built.stat().st_mtime_ns
     assert "setup.py" not in make() and built.stat().st_mtime_ns == stamp
     assert ask("ccnn.solver.dual.answer()") == "42"

@@ -17,6 +17,7 @@ from ccnn.cli import score
 from ccnn.images import labels, read_mask
 from ccnn.images.labels import VOC_CLASSES, palette
 
+TOOL = Path(__file__).resolve().parents[1] / "tools/score.py"
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 IDS = ["2007_000001", "2007_000002", "2007_000003"]
 
@@ -340,7 +341,7 @@ def test_damaged_files_end_in_one_line(voc, seed):
 def test_command(voc, change, status, says):
     if change:
         change(voc)
-    done = subprocess.run([sys.executable, Path(__file__).resolve().parents[1] / "tools/score.py", voc.parent / "a", "--voc", voc],
+    done = subprocess.run([sys.executable, TOOL, voc.parent / "a", "--voc", voc],
                           text=True, capture_output=True)
     assert done.returncode == status and says in done.stdout + done.stderr
     assert done.stderr.count("\n") == (1 if status else 0)

@@ -26,6 +26,8 @@ from ccnn.training import caffe_log as caffelog
 
 IDS = [f"2007_{k:06}" for k in range(20)]
 
+TOOL = Path(__file__).resolve().parents[1] / "tools/show.py"
+
 
 def figure(*arguments):
     args = show.parse_args([*map(str, arguments), "--out", "unused.png"])
@@ -349,6 +351,6 @@ def test_constraints_refuses(model, arguments, message):
     (["log", "nowhere.log", "--out", "x.gif"], 2, "x.gif: need a name that ends in .png"),
 ])
 def test_command(tmp_path, arguments, status, says):
-    done = subprocess.run([sys.executable, Path(__file__).parents[1] / "tools/show.py", *arguments], cwd=tmp_path, text=True, capture_output=True)
+    done = subprocess.run([sys.executable, TOOL, *arguments], cwd=tmp_path, text=True, capture_output=True)
     assert done.returncode == status and says in done.stdout + done.stderr
     assert not list(tmp_path.iterdir()) and (not status or done.stderr.count("\n") == 1)

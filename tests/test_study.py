@@ -31,7 +31,8 @@ from ccnn.cli import segment as infer
 from ccnn.crf import dense as crf
 from ccnn.images import reading as images
 from ccnn.nets import prototxt as nets
-from ccnn.nets.prototxt import SYSTEMS, weights
+from ccnn.nets import weights
+from ccnn.nets.prototxt import SYSTEMS
 from ccnn.solver import constraints
 
 SIZE = 40               # what the trunk sees; the images are larger

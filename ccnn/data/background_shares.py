@@ -5,10 +5,10 @@ import numpy as np
 
 from ccnn._util.errors import UserError, reason
 from ccnn._util.files import whole_file
-from ccnn.images.reading import read_mask
-from ccnn.images.labels import BACKGROUND, VOID
-from ccnn.images.ids import truth_paths
 from ccnn._util.text import and_more
+from ccnn.images.ids import truth_paths
+from ccnn.images.labels import BACKGROUND, VOID
+from ccnn.images.reading import read_mask
 
 
 def read_shares(path, ids):

@@ -2,19 +2,18 @@
 import os
 from functools import cached_property
 
-from ccnn.annotations.voc_boxes import read_boxes
-from ccnn._util.errors import UserError, nearest
-from ccnn.images.reading import read_mask
-from ccnn.images.labels import VOC_CLASSES, read_classes
-from ccnn.images.ids import SUFFIX, SUFFIXES, find_list, inside, read_list
-from ccnn._util.errors import SHOWN, Mistakes
-from ccnn.images.lookup import Photographs
-from ccnn.supervision.rules_file import read_priors
-from ccnn.supervision.marks import Scribbles
-from ccnn.data.background_shares import read_shares
-from ccnn.supervision.visible import Facts
-from ccnn.annotations.tags import read_tags, tag_places
+from ccnn._util.errors import SHOWN, Mistakes, UserError, nearest
 from ccnn._util.text import and_more
+from ccnn.annotations.tags import read_tags, tag_places
+from ccnn.annotations.voc_boxes import read_boxes
+from ccnn.data.background_shares import read_shares
+from ccnn.images.ids import SUFFIX, SUFFIXES, find_list, inside, read_list
+from ccnn.images.labels import VOC_CLASSES, read_classes
+from ccnn.images.lookup import Photographs
+from ccnn.images.reading import read_mask
+from ccnn.supervision.marks import Scribbles
+from ccnn.supervision.rules_file import read_priors
+from ccnn.supervision.visible import Facts
 
 GET_VOC = "ccnn get-voc fetches VOC 2012"
 

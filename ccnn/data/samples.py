@@ -8,13 +8,7 @@ import os
 
 import numpy as np
 
-from ccnn.data.dataset import DataSet
 from ccnn._util.errors import ImageError, UserError, suggest
-from ccnn.images.grid import Axis
-from ccnn.images.reading import fit, read_image, shrink
-from ccnn.images.labels import read_classes
-from ccnn.images.ids import inside
-from ccnn.supervision.rules_file import read_priors
 from ccnn._util.settings import (
     COUNT,
     FOLDER,
@@ -31,9 +25,15 @@ from ccnn._util.settings import (
     optional,
     read_settings,
 )
-from ccnn.supervision.visible import Shown
-from ccnn.supervision.kinds import all_blobs
+from ccnn.data.dataset import DataSet
+from ccnn.images.grid import Axis
+from ccnn.images.ids import inside
+from ccnn.images.labels import read_classes
+from ccnn.images.reading import fit, read_image, shrink
 from ccnn.nets.backbones import VGG16
+from ccnn.supervision.kinds import all_blobs
+from ccnn.supervision.rules_file import read_priors
+from ccnn.supervision.visible import Shown
 
 FILES = {       # what DataSet takes
     "root": Setting(FOLDER, None, "the folder of JPEGImages, SegmentationClass, ... (VOCdevkit/VOC2012), or any folder "
@@ -46,12 +46,12 @@ FILES = {       # what DataSet takes
     "masks": Setting(optional(TEXT), None, "folder of the masks in root; null: SegmentationClassAug, else "
                                            "SegmentationClass"),
     "tags_from": Setting(Kind('"masks", "annotations" or the path of a CSV file', TEXT.check), "masks",
-                         '"masks" (as the paper does), "annotations" (VOC\'s XML), or a CSV file; see ccnn.annotations.tags'),
+                         '"masks" (as the paper does), "annotations" (VOC\'s XML), or a CSV file (annotations/tags.py)'),
     "supervised": Setting(optional(NUMBER_OR_LIST), None, "K: only the first K images of the list keep their mask in "
                                                           "`labels`; or a list of those that do; null: all do"),
     "scribbles": Setting(optional(TEXT), None, "for images without a mask: the folder of PNGs that mark some pixels, "
                                                "with label ids and 255 where unknown, from root or from the working "
-                                               "directory; or a constraints.toml that names it, see ccnn.supervision.rules_file"),
+                                               "directory; or a constraints.toml that names it"),
     "shares": Setting(optional(TEXT), None, "CSV file with a line `image,share` for every image: the part of it that "
                                             "is background, as far as somebody knows or guesses it"),
     "unlisted": Setting(one_of("stop", "skip"), "stop", '"stop" at an object in Annotations whose class is not among '
@@ -299,7 +299,8 @@ def own_folder(root):
     """The settings for a folder of one's own: images, classes.txt, and tags.csv or VOC's Annotations.
 
     Scribbles are used if constraints.toml names them.
-    Annotations may have objects of classes that classes.txt does not list. They are left out; ccnn.project.checks counts them.
+    Annotations may have objects of classes that classes.txt does not list. They are left out, and
+    counted before a training.
     """
     classes, table = (os.path.join(root, name) for name in ("classes.txt", "tags.csv"))
     if not os.path.isdir(root):

@@ -23,10 +23,10 @@ from PIL import Image
 from ccnn._util.download import BLOCK, Archive, fetch, given, length
 from ccnn._util.errors import UserError
 from ccnn._util.files import read_with_bar, whole_file, whole_folder
-from ccnn.images.labels import VOC_CLASSES, indexed
-from ccnn.images.ids import read_list
-from ccnn.paper import IMAGES
 from ccnn._util.progress import Progress
+from ccnn.images.ids import read_list
+from ccnn.images.labels import VOC_CLASSES, indexed
+from ccnn.paper import IMAGES
 
 VOC = Archive("http://host.robots.ox.ac.uk/pascal/VOC/voc2012/VOCtrainval_11-May-2012.tar",
               "6cd6e144f989b92b3379bac3b3de84fd", 2_000_000_000)
