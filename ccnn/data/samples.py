@@ -46,7 +46,7 @@ FILES = {       # what DataSet takes
     "masks": Setting(optional(TEXT), None, "folder of the masks in root; null: SegmentationClassAug, else "
                                            "SegmentationClass"),
     "tags_from": Setting(Kind('"masks", "annotations" or the path of a CSV file', TEXT.check), "masks",
-                         '"masks" (as the paper does), "annotations" (VOC\'s XML), or a CSV file (annotations/tags.py)'),
+                         '"masks" (as the paper does), "annotations" (VOC\'s XML), or a CSV file'),
     "supervised": Setting(optional(NUMBER_OR_LIST), None, "K: only the first K images of the list keep their mask in "
                                                           "`labels`; or a list of those that do; null: all do"),
     "scribbles": Setting(optional(TEXT), None, "for images without a mask: the folder of PNGs that mark some pixels, "
