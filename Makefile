@@ -11,7 +11,7 @@ SOURCES := $(shell find cython -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
 export CAFFE_PYTHON CAFFE
 
-.PHONY: all test lint test-package test-torch bf16 mpi test-mpi cluster test-cluster studio test-studio demo bench clean \
+.PHONY: all test lint test-package test-torch mpi test-mpi cluster test-cluster studio test-studio demo bench clean \
         help FORCE
 
 all: $(DUAL)  ## Caffe in .caffe/ and the compiled solver; what you get without a target
@@ -58,8 +58,6 @@ test-torch: $(DUAL) .torch/package  ## PyTorch and the package in .torch/, an en
 .caffe/packages/%.txt: requirements/%.txt $(RUNTIME)
 	$(PYTHON) -m pip install -q --no-deps --upgrade --target .caffe/packages -r $<
 	@cp $< $@
-
-bf16: .caffe/packages/bf16.txt  ## OpenVINO, for tools/infer.py --precision bf16
 
 # --target would leave out the programs and libraries of a wheel; --prefix keeps them.
 .caffe/mpi/complete: requirements/mpich.txt $(RUNTIME)

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Measure inference: the net alone in ONNX Runtime and in Caffe, tools/infer.py, an older version, and the CRF.
+"""Measure inference: the net alone in every engine, tools/infer.py, an older version, and the CRF.
 
     bench/bench_inference.py                        # drawn photographs, 500 x 375
     bench/bench_inference.py --images holiday/      # your own
     bench/bench_inference.py --old ../ccnn-0.1      # also an older checkout with its Caffe, in turn with this one
-    bench/bench_inference.py --voc data/VOCdevkit/VOC2012       # also what bf16 costs in mIoU
     bench/bench_inference.py --quick                # three small photographs, random weights, one job: does it run?
     bench/bench_inference.py --out docs             # also write docs/bench_inference.md
 
@@ -31,13 +30,11 @@ from ccnn._util.errors import UserError
 from ccnn._util.paths import ROOT
 from ccnn.cli import command
 from ccnn.crf.dense import LONG_SIDE, PRESETS, dense_crf
-from ccnn.evaluation.scores import confusions, scored
-from ccnn.images.ids import read_split, truth_paths
 from ccnn.images.labels import LABELS
 from ccnn.images.listing import find_photographs
-from ccnn.images.reading import read_image, read_mask, shrink
+from ccnn.images.reading import read_image, shrink
 from ccnn.inference.caffe_net import load_caffe
-from ccnn.inference.engines import PRECISIONS, instructions
+from ccnn.inference.engines import ENGINES
 from ccnn.inference.predict import NET, find_model
 from ccnn.nets.weights import read_caffemodel, write_caffemodel
 
@@ -50,14 +47,11 @@ def main(argv=None):
     add("--images", type=Path, metavar="DIR", help="photographs to use (default: drawn ones)")
     add("--count", type=command.count, default=24, metavar="N", help="how many (default: %(default)s)")
     add("--old", type=Path, metavar="DIR", help="a checkout of an older version, with its .caffe, to compare with")
-    add("--voc", type=Path, metavar="DIR", help="VOC: score float32 and bf16 on every seventh image of val")
     add("--quick", action="store_true", help="three small photographs, random weights, one job")
     add("--out", type=Path, metavar="DIR", help="write bench_inference.md there")
     args = parser.parse_args(argv)
     if args.old and not (args.old / ".caffe/bin/python").exists():
         raise UserError(f"--old {args.old}: has no .caffe/bin/python; run `make` there first")
-    if args.voc and not can_bf16():
-        raise UserError("--voc: there is no bf16 here to score; it needs `make bf16` and a processor that has it")
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         count, height, width = (3, 45, 60) if args.quick else (args.count, 375, 500)
@@ -69,7 +63,6 @@ def main(argv=None):
             f"{len(photographs)} photographs, net at {SIZE} pixels, CRF at {LONG_SIDE}. Start-up is not counted.",
             *net_lines(task, rounds=1 if args.quick else 3),
             *tool_lines(task, *(((1,), 1) if args.quick else ((1, 2), 2))),
-            *(precision_lines(folder, args.voc) if args.voc else []),
             *(old_lines(task, args.old, *((1, 1) if args.quick else (2, 3))) if args.old else []),
             *crf_lines(photographs[:5], repeats=1 if args.quick else 5)]
     publish("\n".join(lines), args.out, "bench_inference.md")
@@ -89,30 +82,22 @@ class Cost(NamedTuple):
 
 def net_lines(task, rounds):
     """The net alone, in a process of its own, on one thread. The engines take turns; the fastest round counts."""
-    kinds = [("caffe", "float32"), ("onnx", "float32")] + [("onnx", "bf16")] * can_bf16()
-    found = {kind: [] for kind in kinds}
+    found = {engine: [] for engine in ENGINES}
     for _ in tqdm(range(rounds), desc="the net alone", disable=None):
-        for kind in kinds:
-            done = subprocess.run([sys.executable, ROOT / "bench/net_alone.py", *kind, str(SIZE), task.net,
+        for engine, runs in found.items():
+            done = subprocess.run([sys.executable, ROOT / "bench/net_alone.py", engine, str(SIZE), task.net,
                                    task.weights, *task.photographs], stdout=subprocess.PIPE, check=True)
-            found[kind].append(json.loads(done.stdout))
-    best = {kind: [min(one[key] for one in runs) for key in ("seconds", "megabytes")] for kind, runs in found.items()}
-    caffe = best["caffe", "float32"]
+            runs.append(json.loads(done.stdout))
+    best = {engine: [min(one[key] for one in runs) for key in ("seconds", "megabytes")]
+            for engine, runs in found.items()}
+    caffe = best["caffe"]
     yield from ["", "## The net alone, one thread", "",
-                "| engine | precision | CPU-seconds per image | Caffe's / this | peak memory, MB | of Caffe's |",
-                "|---|---|---|---|---|---|"]
-    for kind, (seconds, megabytes) in best.items():
-        yield (f"| {' | '.join(kind)} | {seconds:.3f} | {caffe[0] / seconds:.2f} | {megabytes:.0f} | "
+                "| engine | CPU-seconds per image | Caffe's / this | peak memory, MB | of Caffe's |",
+                "|---|---|---|---|---|"]
+    for engine, (seconds, megabytes) in best.items():
+        yield (f"| {engine} | {seconds:.3f} | {caffe[0] / seconds:.2f} | {megabytes:.0f} | "
                f"{megabytes / caffe[1]:.2f} |")
-    yield from ["", "Required of ONNX in float32: at least 1.6 times as fast, less than half of the memory."]
-
-
-def can_bf16():
-    try:
-        import openvino  # noqa: F401
-    except ImportError:
-        return False
-    return "bf16" in instructions()
+    yield from ["", "Required of our kernels: at least 1.6 times as fast, less than half of the memory."]
 
 
 def tool_lines(task, jobs, rounds):
@@ -120,7 +105,7 @@ def tool_lines(task, jobs, rounds):
     yield from ["", "## tools/infer.py, masks and overlays written", "",
                 "| CRF | engine | jobs | images / s | CPU-seconds per image |", "|---|---|---|---|---|"]
     for crf in (None, "authors"):
-        for engine in ("caffe", "onnx"):
+        for engine in ("caffe", "kernels"):
             rates = []
             for n in jobs:
                 cost = per_image(task, n, [two_runs(task, ROOT, n, crf, "--engine", engine) for _ in range(rounds)])
@@ -128,27 +113,8 @@ def tool_lines(task, jobs, rounds):
                 yield f"| {crf or 'no'} | {engine} | {n} | {rates[-1]:.2f} | {cost.cpu:.2f} |"
             if len(rates) > 1:
                 yield f"| {crf or 'no'} | {engine} | {jobs[-1]} / {jobs[0]} | {rates[-1] / rates[0]:.2f} times | |"
-    yield from ["", "Required of ONNX: two jobs at least 1.8 times as fast as one, on two cores that have nothing else "
-                "to do."]
-
-
-def precision_lines(folder, voc):
-    """What the shipped model scores on a part of VOC's val in float32 and in bf16, and how many pixels change."""
-    names = read_split(voc, "val")[::7]
-    (folder / "names.txt").write_text("\n".join(names))
-    folders = [folder / precision for precision in PRECISIONS]
-    for out in folders:
-        subprocess.run([sys.executable, ROOT / "tools/infer.py", "--out", out, "--precision", out.name, "--engine",
-                        "onnx", "--no-overlay", "--only", folder / "names.txt", voc / "JPEGImages"],
-                       stdout=subprocess.DEVNULL, check=True)
-    matrices = confusions(truth_paths(voc, names), folders, LABELS)
-    changed = np.mean([(read_mask(folders[0] / f"{name}.png") != read_mask(folders[1] / f"{name}.png")).mean()
-                       for name in names])
-    yield from ["", f"## What bf16 costs: every seventh image of VOC's val, {len(names)} in all, our model", "",
-                "| precision | mIoU |", "|---|---|"]
-    for out, C in zip(folders, matrices):
-        yield f"| {out.name} | {scored(out.name, 'val', False, C).miou:.2f} |"
-    yield from ["", f"bf16 changes the label of {100 * changed:.3f} % of the pixels."]
+    yield from ["", "Required of our kernels: two jobs at least 1.8 times as fast as one, on two cores that have "
+                "nothing else to do."]
 
 
 def old_lines(task, old, jobs, rounds):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Run a net on photographs in a process of its own, on one thread, and print what it took as JSON.
 
-    bench/net_alone.py ENGINE PRECISION SIZE NET WEIGHTS PHOTOGRAPH...
+    bench/net_alone.py ENGINE SIZE NET WEIGHTS PHOTOGRAPH...
 
 bench/bench_inference.py starts it.
 """
@@ -21,10 +21,10 @@ from ccnn.inference.predict import find_model, load_model
 
 
 def main():
-    if len(sys.argv) < 7:
+    if len(sys.argv) < 6:
         command.parser(__doc__).parse_args()
-    engine, precision, size, net, weights, *photographs = sys.argv[1:]
-    model = load_model(find_model(net=Path(net), weights=Path(weights), size=int(size)), engine, precision=precision)
+    engine, size, net, weights, *photographs = sys.argv[1:]
+    model = load_model(find_model(net=Path(net), weights=Path(weights), size=int(size)), engine)
     images = [model.reduce(read_image(path)) for path in photographs]
     model.forward(images[0])                    # the first run makes room for the blobs
     seconds = []

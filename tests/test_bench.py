@@ -110,7 +110,7 @@ def test_the_inferences_bench_writes_its_table(root, tmp_path):
     printed = run(root / "bench/bench_inference.py", "--quick", "--out", tmp_path)
     report = (tmp_path / "bench_inference.md").read_text()
     assert report in printed
-    for line in ("3 photographs, net at 321 pixels", "| onnx | float32 | ", "| authors | onnx | 1 | ",
+    for line in ("3 photographs, net at 321 pixels", "| kernels | ", "| authors | kernels | 1 | ",
                  "| authors | caffe | 1 | ", " cores; ", "through `dense_crf`"):
         assert line in report
 

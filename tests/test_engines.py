@@ -1,4 +1,4 @@
-"""Engines: ONNX Runtime computes what Caffe computes, for every deploy net and every size of image."""
+"""Engines: each computes what Caffe computes, for every deploy net and every size of image."""
 import re
 import sys
 
@@ -11,6 +11,7 @@ from ccnn._util.paths import ROOT
 from ccnn.inference import engines
 from ccnn.inference.caffe_net import load_caffe
 from ccnn.inference.engines import load_forward
+from ccnn.inference.leading_layers import run_layers
 from ccnn.nets import prototxt as nets
 
 DEPLOY = {**{path.stem: path.read_text() for path in sorted((ROOT / "prototxt").glob("*deploy*.prototxt"))},
@@ -34,21 +35,23 @@ def random_net(folder, text):
     return prototxt, weights
 
 
-def both(prototxt, weights, blob="fc8"):
-    return [load_forward(prototxt, [weights], blob, engine) for engine in ("caffe", "onnx")]
+def every_engine(prototxt, weights, blob="fc8"):
+    return [load_forward(prototxt, [weights], blob, engine) for engine in ("caffe", "onnx", "kernels")]
 
 
 def difference(forwards, shape):
+    """The largest of all engines' from the first, relative to the largest score."""
     rgb = np.random.default_rng(sum(shape)).integers(0, 256, (*shape, 3), dtype=np.uint8)
-    ours, theirs = (forward(rgb) for forward in forwards)
-    assert ours.shape == theirs.shape and ours.dtype == theirs.dtype == np.float32 and np.ptp(ours) > 0
-    return abs(ours - theirs).max() / max(1, abs(ours).max())
+    reference, *others = (forward(rgb) for forward in forwards)
+    assert np.ptp(reference) > 0
+    assert all(found.shape == reference.shape and found.dtype == np.float32 for found in (reference, *others))
+    return max(abs(found - reference).max() for found in others) / max(1, abs(reference).max())
 
 
 @pytest.mark.parametrize("name", DEPLOY)
 def test_every_deploy_net_has_the_scores_that_caffe_computes(name, tmp_path):
     blob = "features" if name == "trunk" else "fc8"
-    forwards = both(*random_net(tmp_path, DEPLOY[name]), blob)
+    forwards = every_engine(*random_net(tmp_path, DEPLOY[name]), blob)
     assert [shape for shape in SHAPES if difference(forwards, shape) > 1e-4] == []
 
 
@@ -81,7 +84,7 @@ def pools():
 @pytest.mark.parametrize("kind, kernel, stride, pad", pools())
 def test_pooling_rounds_up_and_ends_with_the_image(kind, kernel, stride, pad, tmp_path):
     settings = f"pooling_param {{ pool: {kind}  kernel_size: {kernel}  stride: {stride}  pad: {pad} }}"
-    forwards = both(*random_net(tmp_path, NET.format(layer("Pooling", settings))))
+    forwards = every_engine(*random_net(tmp_path, NET.format(layer("Pooling", settings))))
     for side in range(max(1, kernel - 2 * pad), 14):
         assert difference(forwards, (side, 17 - side)) < 1e-5
 
@@ -98,7 +101,7 @@ def test_pooling_rounds_up_and_ends_with_the_image(kind, kernel, stride, pad, tm
     layer("Power", "power_param { scale: 0.01 }") + 'layer { name: "b"  type: "ReLU"  bottom: "a"  top: "a" }',
 ])
 def test_settings_of_layers_that_our_nets_do_not_use_yet(text, tmp_path):
-    forwards = both(*random_net(tmp_path, NET.format(text)))
+    forwards = every_engine(*random_net(tmp_path, NET.format(text)))
     for shape in ((9, 13), (20, 22)):
         assert difference(forwards, shape) < 1e-5
 
@@ -106,7 +109,7 @@ def test_settings_of_layers_that_our_nets_do_not_use_yet(text, tmp_path):
 def test_what_follows_the_scores_does_not_matter(tmp_path):
     """Nor does it change them: `fc8` is squashed in another blob."""
     text = NET.format(layer("Power")) + 'layer { name: "end"  type: "Sigmoid"  bottom: "fc8"  top: "end" }'
-    assert difference(both(*random_net(tmp_path, text)), (9, 13)) < 1e-5
+    assert difference(every_engine(*random_net(tmp_path, text)), (9, 13)) < 1e-5
 
 
 @pytest.mark.parametrize("text, said", [
@@ -166,7 +169,7 @@ def test_a_net_for_one_size_only_is_one_line(tmp_path):
 def test_the_last_weights_count(tiny, tmp_path):
     other = make_net(tmp_path, edge=60.0)
     rgb = np.full((9, 9, 3), 100, np.uint8)
-    for engine in ("caffe", "onnx"):
+    for engine in engines.ENGINES:
         found = [load_forward(tiny[0], files, "fc8", engine)(rgb)[1, 0, 0]
                  for files in ([tiny[1], other[1]], [other[1], tiny[1]])]
         assert found == pytest.approx([40, -28], abs=1e-3)
@@ -174,40 +177,23 @@ def test_the_last_weights_count(tiny, tmp_path):
 
 def test_without_onnx_runtime_auto_is_caffe(tiny, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(Unable, match="--engine onnx: .*onnxruntime.*; get it with: .* -m pip install -r req"):
+    with pytest.raises(Unable, match="ONNX Runtime does not load: .*onnxruntime.*; get it with: .* -m pip install -r"):
         load_forward(tiny[0], [tiny[1]], "fc8", "onnx")
     assert load_forward(tiny[0], [tiny[1]], "fc8")(np.zeros((9, 9, 3), np.uint8)).shape == (21, 2, 2)
 
 
-def test_auto_is_onnx_where_it_can(tiny, monkeypatch):
-    monkeypatch.setitem(engines.ENGINES, "caffe", None)
-    assert load_forward(tiny[0], [tiny[1]], "fc8")(np.zeros((9, 9, 3), np.uint8)).shape == (21, 2, 2)
+def test_each_engine_is_what_its_name_says(tmp_path, monkeypatch):
+    """Our kernels run in one of them alone, which is what `auto` takes; not a number of threads decides."""
+    ran = []
+    monkeypatch.setattr(engines, "run_layers",
+                        lambda layers, data: ran.append(len(layers)) or run_layers(layers, data))
+    prototxt, weights = random_net(tmp_path, DEPLOY["trunk"])
+    for engine in ("kernels", "onnx", "caffe", "auto"):
+        load_forward(prototxt, [weights], "features", engine)
+        ran.append(engine)
+    assert ran == [17, "kernels", 0, "onnx", "caffe", 17, "auto"]           # 13 convolutions and 4 poolings
 
 
 def test_a_gpu_is_for_caffe(tiny, monkeypatch):
     with pytest.raises(Unable, match="--gpu 0: ONNX Runtime computes on the processor here; use --engine caffe"):
         load_forward(tiny[0], [tiny[1]], "fc8", "onnx", gpu=0)
-
-
-# --- bf16 ----------------------------------------------------------------------------------------------------
-
-def test_bf16_needs_the_processor_and_the_package(tiny, monkeypatch):
-    with pytest.raises(Unable, match="--precision bf16: Caffe computes in float32; use --engine onnx"):
-        load_forward(tiny[0], [tiny[1]], "fc8", "caffe", precision="bf16")
-    for engine in ("onnx", "auto"):
-        monkeypatch.setattr(engines, "instructions", lambda: "flags : sse avx2")
-        with pytest.raises(Unable, match="--precision bf16: this processor .* leave --precision out"):
-            load_forward(tiny[0], [tiny[1]], "fc8", engine, precision="bf16")
-        monkeypatch.setattr(engines, "instructions", lambda: "flags : sse avx512_bf16")
-        monkeypatch.setitem(sys.modules, "openvino", None)
-        with pytest.raises(Unable, match="--precision bf16: .*openvino.*; get it with: make bf16"):
-            load_forward(tiny[0], [tiny[1]], "fc8", engine, precision="bf16")
-
-
-def test_bf16_is_near_and_not_float32(tmp_path):
-    pytest.importorskip("openvino")
-    if "bf16" not in engines.instructions():
-        pytest.skip("this processor has no bf16")
-    prototxt, weights = random_net(tmp_path, DEPLOY["demo_deploy"])
-    forwards = [load_forward(prototxt, [weights], "fc8", "onnx", precision=kind) for kind in engines.PRECISIONS]
-    assert 1e-5 < difference(forwards, (65, 97)) < 0.05

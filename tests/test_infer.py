@@ -200,15 +200,6 @@ def test_a_run_may_go_on_with_another_engine(tiny, tmp_path, caplog):
     assert (tmp_path / "out/a.png").read_bytes() == (tmp_path / "out/b.png").read_bytes()
 
 
-def test_other_precision_is_another_mask(tiny, tmp_path):
-    photo = save(tmp_path / "a.png")
-    run(tiny, tmp_path / "out", photo)
-    with pytest.raises(UserError, match="a.png: made otherwise than this command would"):
-        run(tiny, tmp_path / "out", photo, "--precision", "bf16")
-    with pytest.raises(UserError, match="--precision bf16: Caffe computes in float32; use --engine onnx"):
-        run(tiny, tmp_path / "out2", photo, "--precision", "bf16", "--engine", "caffe")
-
-
 # --- which photographs ---------------------------------------------------------------------------------------
 
 def names(folder):

@@ -15,6 +15,7 @@ from ccnn.images.grid import mean_scores
 from ccnn.images.masks import Lost, mask_settings
 from ccnn.images.reading import read_image, read_mask
 from ccnn.inference import predict
+from ccnn.inference.engines import ENGINES, load_forward
 from ccnn.training.features import features_shape
 
 RED = (4 * np.arange(60)).astype(np.uint8)          # exceeds 128 from column 33 on
@@ -149,14 +150,24 @@ def children():
     return sorted(found)
 
 
-def test_the_engine_does_not_tell_masks_apart_but_bf16_does(files, rgb, tmp_path):
+def test_masks_do_not_depend_on_the_engine(files, rgb, tmp_path):
     recipe = predict.Recipe([0, 1])
     Image.fromarray(rgb).save(tmp_path / "a.png")
-    for engine in ("caffe", "onnx"):
+    for engine in ENGINES:
         list(predict.segment_files([(tmp_path / "a.png", tmp_path / f"{engine}.png")], files, recipe, 1, engine))
-    assert (tmp_path / "caffe.png").read_bytes() == (tmp_path / "onnx.png").read_bytes()
-    assert predict.mask_settings_of(files, recipe, "bf16") != predict.mask_settings_of(files, recipe) \
-        == mask_settings(tmp_path / "onnx.png")
+    assert len({(tmp_path / f"{engine}.png").read_bytes() for engine in ENGINES}) == 1
+    assert predict.mask_settings_of(files, recipe) == mask_settings(tmp_path / "onnx.png")
+
+
+def test_masks_do_not_depend_on_the_number_of_jobs(files, rgb, tmp_path, monkeypatch):
+    """One photograph on many cores is computed as one of many is."""
+    loaded = []
+    monkeypatch.setattr(predict, "load_forward", lambda *args: loaded.append(args[2:]) or load_forward(*args))
+    Image.fromarray(rgb).save(tmp_path / "a.png")
+    for jobs in (1, 8):
+        work = [(tmp_path / "a.png", tmp_path / f"{jobs}.png")]
+        list(predict.segment_files(work, files, predict.Recipe([0, 1]), jobs))
+    assert loaded == [("fc8", "auto", None)] * 2
 
 
 def test_a_photograph_without_permission_is_not_called_damaged(tmp_path, monkeypatch):

@@ -53,9 +53,9 @@ def add_engine_options(add: Callable) -> None:
     """--engine and --gpu, which ccnn.inference.predict and ccnn.training.features take."""
     from ccnn.inference.engines import ENGINES
     add("--engine", choices=("auto", *ENGINES), default="auto",
-        help="what runs the net: ONNX Runtime or Caffe. They agree to 1e-4 of the scores; ONNX Runtime takes less time "
-             "and less memory (default: auto, which is onnx unless it is not installed, a layer of the net is foreign "
-             "to it, or --gpu is given)")
+        help="what runs the net: kernels, our own convolutions with ONNX Runtime for the rest; onnx, ONNX Runtime "
+             "alone; or caffe. They agree to 1e-4 of the scores; kernels takes the least time and memory (default: "
+             "auto, the first of these that is installed and knows the net's layers; with --gpu, caffe)")
     add("--gpu", type=int, metavar="N", help="run the net on this GPU, with a Caffe that has one (default: on the CPU)")
 
 

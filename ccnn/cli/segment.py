@@ -38,7 +38,6 @@ from ccnn.cli import command
 from ccnn.crf.dense import LONG_SIDE, PRESETS, load_preset
 from ccnn.images.listing import find_photographs
 from ccnn.images.masks import print_report, unfinished
-from ccnn.inference.engines import PRECISIONS
 from ccnn.inference.predict import Recipe, find_model, mask_settings_of, segment_files
 
 MODELS_OWN = "model"        # the preset that the model names
@@ -52,9 +51,9 @@ def main(argv=None):
     work = [(source, *outputs(args, name))
             for source, name in find_photographs(args.photographs, args.only, args.out)]
     remove_parts(args.out)
-    todo = unfinished(work, mask_settings_of(files, recipe, args.precision), args.force)
+    todo = unfinished(work, mask_settings_of(files, recipe), args.force)
     with connected(args.cluster if todo else None, args.jobs) as jobs:
-        answers = segment_files(todo, files, recipe, jobs, args.engine, args.gpu, args.precision)
+        answers = segment_files(todo, files, recipe, jobs, args.engine, args.gpu)
         return print_report(Progress(answers, total=len(todo), unit="image"), args.out)
 
 
@@ -90,9 +89,6 @@ def parse_args(argv):
              "1, because every job puts a net of its own there)")
     command.add_cluster_option(add)
     command.add_engine_options(add)
-    add("--precision", choices=PRECISIONS, default="float32",
-        help="bf16: faster on some processors that have it, less exact, never chosen by itself; needs `make bf16` "
-             "(default: %(default)s)")
     add("--force", action="store_true", help="make masks again, and replace files made otherwise")
     args = parser.parse_args(argv)
     args.jobs = args.jobs or (os.cpu_count() if args.gpu is None else 1)

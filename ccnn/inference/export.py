@@ -37,8 +37,7 @@ def export_model(files: ModelFiles, path: PathLike) -> float:
         model = to_onnx(prototxt, weights, "fc8")
         describe(model, files, *score_grid(prototxt))
     data = model.SerializeToString()
-    # on two threads: there ONNX Runtime computes every layer, as it will elsewhere
-    run = start_onnxruntime(lambda: onnx.load_model_from_string(data), 2, path)
+    run = start_onnxruntime(lambda: onnx.load_model_from_string(data), path)
     rgb = np.random.default_rng(0).integers(0, 256, (*TRIAL, 3), dtype=np.uint8)
     expected = load_model(files, engine="caffe").forward(rgb)
     difference = float(abs(run(to_blob(rgb)[None])[0] - expected).max() / max(1, abs(expected).max()))

@@ -1,7 +1,7 @@
 """From a photograph to its mask.
 
     files = find_model()                            # the model in models/; a file NAME.ccnn; or a net and weights
-    model = load_model(files)                       # engine="auto": ONNX Runtime if installed, else Caffe
+    model = load_model(files)                       # engine="auto": the fastest that is installed
     mask = segment(read_image("street.jpg"), model, Recipe(every_label(files)))     # H x W label ids
 
 The net sees the photograph with its long side reduced to the model's size, the CRF to 500 pixels, and the labels
@@ -137,12 +137,11 @@ class Model(NamedTuple):
         return Scores(values, image.shape[:2], *self.grid)
 
 
-def load_model(files: ModelFiles, engine: str = "auto", gpu: Optional[int] = None, precision: str = "float32",
-               threads: int = 1) -> Model:
-    """The model, ready to run; engine, gpu, precision and threads: see ccnn.inference.engines.load_forward."""
+def load_model(files: ModelFiles, engine: str = "auto", gpu: Optional[int] = None) -> Model:
+    """The model, ready to run; engine and gpu: see ccnn.inference.engines.load_forward."""
     with files.opened() as (prototxt, weights):
         try:
-            forward = load_forward(prototxt, weights, "fc8", engine, gpu, precision, threads)
+            forward = load_forward(prototxt, weights, "fc8", engine, gpu)
         except Unable:
             raise
         except UserError as e:
@@ -190,20 +189,17 @@ def labels_of(recipe: Recipe, found: np.ndarray) -> np.ndarray:
 
 
 def segment_files(work: Sequence[tuple[Path, ...]], files: ModelFiles, recipe: Recipe, jobs: Jobs = 1,
-                  engine: str = "auto", gpu: Optional[int] = None, precision: str = "float32") -> Iterator[Answer]:
+                  engine: str = "auto", gpu: Optional[int] = None) -> Iterator[Answer]:
     """Make (mask, *others) of every (photograph, mask, *others), on `jobs` cores or on a cluster: Segmenter's answers,
     in any order.
 
-    Each process has a net of its own and one thread. A few photographs share the cores that are left over.
+    Each process has a net of its own and one thread.
     """
     if not work:
         return
-    threads = 1
     if isinstance(jobs, int):
-        processes = min(jobs, len(work))
-        jobs, threads = processes, jobs // processes
-    segmenter = Segmenter(files, recipe, engine=engine, gpu=gpu, precision=precision, threads=threads)
-    yield from in_processes(segmenter, work, jobs, failed=no_mask)
+        jobs = min(jobs, len(work))
+    yield from in_processes(Segmenter(files, recipe, engine=engine, gpu=gpu), work, jobs, failed=no_mask)
 
 
 def no_mask(why: str, source: Path, *outputs: Path) -> str:
@@ -218,12 +214,12 @@ class Segmenter:
     mostly [], or one line on why this photograph has no mask. A UserError is about the model: none will have one.
 
     It can be sent to other processes. The net is not sent: each process loads it when it needs it first.
-    options : engine, gpu, precision and threads of load_model
+    options : engine and gpu of load_model
     """
 
     def __init__(self, files: ModelFiles, recipe: Recipe, **options: Any) -> None:
         self.files, self.recipe, self.options = files, recipe, options
-        self.settings = mask_settings_of(files, recipe, options.get("precision", "float32"))
+        self.settings = mask_settings_of(files, recipe)
 
     def __getstate__(self) -> dict:
         return {key: value for key, value in vars(self).items() if key != "model"}
@@ -242,16 +238,15 @@ class Segmenter:
         return write_outputs(rgb, scores, self.recipe, self.files.classes, self.settings, outputs)
 
 
-def mask_settings_of(files: ModelFiles, recipe: Recipe, precision: str = "float32") -> dict:
+def mask_settings_of(files: ModelFiles, recipe: Recipe) -> dict:
     """What a mask depends on besides its photograph.
 
     The engine is not part of it. Two engines agree to 1e-4 of the scores, as two versions of a BLAS do: labels differ
-    in single pixels where two of them score the same. So a run may go on with another engine. bf16 changes more.
+    in single pixels where two of them score the same. So a run may go on with another engine.
     """
     tags = [files.classes[label] for label in recipe.labels] if recipe.labels != every_label(files) else None
     return {"tool": "infer", **files.identity, "size": files.size, "tags": tags, "ilp": recipe.prior,
-            "crf": recipe.preset and recipe.preset._asdict(), **({"mirror": True} if recipe.mirror else {}),
-            **({"precision": precision} if precision != "float32" else {})}
+            "crf": recipe.preset and recipe.preset._asdict(), **({"mirror": True} if recipe.mirror else {})}
 
 
 def write_outputs(rgb: np.ndarray, scores: Scores, recipe: Recipe, classes: Sequence[str], settings: dict,
