@@ -28,7 +28,7 @@ import numpy as np
 
 import ccnn
 from ccnn.images.labels import VOID
-from ccnn.supervision import kinds as supervision
+from ccnn.supervision import known as supervision
 
 
 class ConstrainedLoss(torch.nn.Module):

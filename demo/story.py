@@ -20,6 +20,7 @@ from ccnn.images.reading import read_image, read_mask
 from ccnn.inference.caffe_net import forward, load_net, score_grid
 from ccnn.inference.predict import MODEL
 from ccnn.nets.prototxt import SYSTEMS
+from ccnn.supervision.constraints import area_rows
 from ccnn.training.caffe_log import read_log
 
 DEPLOY = ROOT / "prototxt/demo_deploy.prototxt"
@@ -114,10 +115,9 @@ def solve(iteration, model, image, present):
     labels = np.flatnonzero(c.allowed)
     q = softmax(f, axis=0)
     bounds, forces = {l: [None, None] for l in labels}, dict.fromkeys(labels, 0.0)
-    for row, b, lam in zip(c.A, c.b, s.lam):
-        label, = np.flatnonzero(row)
-        bounds[label][0 if row[label] > 0 else 1] = b / row[label]
-        forces[label] += lam * row[label]
+    for row, label, lower, bound in area_rows(c):
+        bounds[label][0 if lower else 1] = bound
+        forces[label] += s.lam[row] if lower else -s.lam[row]
     shape = (len(labels), *scores.shape[1:])
     return Solved(iteration, list(labels), q[labels].reshape(shape), s.p[labels].reshape(shape),
                 [bounds[l] for l in labels], [forces[l] for l in labels], 1 - q[labels].sum(axis=0).mean(),

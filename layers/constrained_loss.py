@@ -8,7 +8,6 @@
       }
     }
 """
-import functools
 import sys
 import time
 
@@ -21,16 +20,8 @@ from ccnn._util.errors import suggest
 from ccnn._util.settings import COUNT, POSITIVE, SWITCH, TEXT, Setting, optional, parse, read_settings
 from ccnn.images.labels import VOC_CLASSES, read_classes
 from ccnn.supervision.baselines import log_softmax
-from ccnn.supervision.kinds import (
-    KNOWN_PIXELS,
-    LABELS,
-    MASK_SHARE,
-    NUMBER_OF_IMAGE,
-    SUPERVISION,
-    violation,
-    with_known_pixels,
-    without_rows,
-)
+from ccnn.supervision.kinds import LABELS, NUMBER_OF_IMAGE, SUPERVISION
+from ccnn.supervision.known import MASK_SHARE, ConstraintBuilder, solve_batch, violation
 from ccnn.supervision.rules_file import read_priors
 
 
@@ -77,7 +68,7 @@ class ConstrainedLossLayer(LossLayer):
         "tol": Setting(POSITIVE, 1e-6, "of ccnn.maximize"),
         "hold": Setting(COUNT, 1, "visits of an image for which its p stays as it is; more than 1 needs the bottom "
                                   "`number`, and hardness 1"),
-        "mask_share": Setting(POSITIVE, MASK_SHARE, "see ccnn.supervision.kinds.with_known_pixels"),
+        "mask_share": Setting(POSITIVE, MASK_SHARE, "see ccnn.supervision.known.with_known_pixels"),
         "priors": Setting(optional(TEXT), None, "the path of a constraints.toml: what is known of the classes; see "
                                                 "ccnn.supervision.rules_file. Its rules are about whole images, so "
                                                 "crop none; if they name left or right, mirror none"),
@@ -92,15 +83,15 @@ class ConstrainedLossLayer(LossLayer):
         self.supervision = SUPERVISION[kind]
         self.given = self.supervision.blobs
         settings = read_settings(self.param_str, {**self.SETTINGS, **self.supervision.settings}, type(self).__name__)
-        self.bounds = {name: float(settings[name]) for name in self.supervision.bounds}
+        bounds = {name: float(settings[name]) for name in self.supervision.bounds}
         self.solver = {name: settings[name] for name in ("hardness", "method", "tol")}
         try:
-            ccnn.maximize(np.zeros((2, 4), np.float32), self.supervision.trial(**self.bounds), **self.solver)
+            ccnn.maximize(np.zeros((2, 4), np.float32), self.supervision.trial(**bounds), **self.solver)
         except (TypeError, ValueError) as error:
             self.fail(error)
         self.classes = read_classes(settings["classes"]) if settings["classes"] else VOC_CLASSES
         self.priors = read_priors(settings["priors"], self.classes) if settings["priors"] else None
-        self.remembered = functools.lru_cache(maxsize=1000)(self.from_bytes)
+        self.builder = ConstraintBuilder(self.supervision, bounds, self.priors, settings["mask_share"])
         self.counts = {"infeasible": 0, "stalled": 0}
         if settings["hold"] > 1 and settings["hardness"] != 1:
             self.fail(f"hold = {settings['hold']} needs hardness 1, with which p and q share one energy")
@@ -152,14 +143,14 @@ class ConstrainedLossLayer(LossLayer):
         """Every p is found for these scores, of the images `first`, first + 1, ... of the batch."""
         start = time.perf_counter()
         try:
-            solutions = ccnn.maximize_batch(f, constraints, **self.solver, diff=diff)
+            solved = solve_batch(f, constraints, **self.solver, diff=diff)
         except ValueError as error:
             if not hasattr(error, "image"):
                 raise
             self.fail(f"{str(error).partition(': ')[2]} ({self.where(first + error.image)})")
         seconds = (time.perf_counter() - start) / len(f)
         return [self.outcome(first + k, c, s, f[k], diff[k], seconds)
-                for k, (c, s) in enumerate(zip(constraints, solutions))]
+                for k, (c, s) in enumerate(zip(constraints, solved))]
 
     def held_loss(self, k, c, f, diff, bottom):
         """The loss of image k, whose p stays as it was found for settings["hold"] visits."""
@@ -185,37 +176,20 @@ class ConstrainedLossLayer(LossLayer):
         return loss
 
     def outcome(self, k, c, s, f, diff, seconds):
-        """The loss of image k. Report what is not optimal; replace the solution of contradictory constraints."""
-        gap, iterations = s.gap, s.iterations
+        """The loss of image k. Reports a status other than "optimal"."""
         if s.status != "optimal":
             self.report(s.status, k)
-        if s.status == "infeasible":
-            gap = np.inf
-            s = ccnn.maximize(f, without_rows(c, len(f)), **self.solver, diff=diff)
         if self.diagnostics is not None:
             q = s.p + diff * f.shape[1]
-            self.diagnostics[k] = violation(c, q), gap, iterations, seconds
+            self.diagnostics[k] = violation(c, q), s.gap, s.iterations, seconds
         return s.loss
 
     def image_constraints(self, k, bottom):
         """What is known of image k."""
-        arrays = [bottom[i].data[k] for i in range(1, 1 + len(self.supervision.blobs))]
         _, labels, height, width = self.shapes[0]
-        if self.supervision.fits_any_image:             # images repeat their tags: constraints are made once
-            c = self.remembered(labels, *(array.tobytes() for array in arrays))
-        else:
-            c = self.supervision.constraints(arrays, labels, (height, width), **self.bounds)
-        if self.priors:
-            c = self.priors.apply(c, (height, width))
-        if self.knows_pixels:
-            known = KNOWN_PIXELS.constraints([bottom[1 + len(arrays)].data[k]], labels, (height, width))
-            c = with_known_pixels(c, known, self.settings["mask_share"])
-        return c
-
-    def from_bytes(self, labels, *arrays):
-        """Constraints from the bytes of the blobs."""
-        arrays = [np.frombuffer(array, np.float32) for array in arrays]
-        return self.supervision.constraints(arrays, labels, None, **self.bounds)
+        blobs = 1 + len(self.supervision.blobs)
+        pixels = bottom[blobs].data[k] if self.knows_pixels else None
+        return self.builder.build([bottom[i].data[k] for i in range(1, blobs)], labels, (height, width), pixels)
 
     def report(self, status, k):
         self.counts[status] += 1

@@ -35,7 +35,8 @@ from ccnn.nets.backbones import VGG16
 from ccnn.paper import TAGS
 from ccnn.solver.constraints import Constraints
 from ccnn.supervision.constraints import mask_constraints, tag_constraints
-from ccnn.supervision.kinds import share_constraints, with_known_pixels
+from ccnn.supervision.kinds import share_constraints
+from ccnn.supervision.known import with_known_pixels
 from ccnn.supervision.marks import known_cells
 
 EVERY = 40              # images

@@ -26,6 +26,7 @@ from ccnn.images.reading import read_mask
 from ccnn.inference.caffe_net import load_caffe, load_net
 from ccnn.paper import SIZE
 from ccnn.supervision.kinds import SUPERVISION
+from ccnn.supervision.known import ConstraintBuilder
 
 ROWS = ("tags", "size", "size_10")
 METHODS = {"pga": "projected gradient", "newton": "Newton"}
@@ -50,14 +51,14 @@ def measure(row, args, names, masks, method):
     system = experiment.trained
     settings = {**system.settings, **system.frozen, **experiment.loss}
     kind = SUPERVISION[settings.pop("supervision")]
+    builder = ConstraintBuilder(kind, settings)
     iterations, seconds = [], []
     for name, mask in zip(names, masks):
         f = runs.forward(net, args.features / f"{name}.npy").reshape(LABELS, -1)
         areas = np.bincount(mask.ravel(), minlength=VOID + 1)[:LABELS]
         blobs = {"tags": np.where(np.arange(LABELS) == BACKGROUND, 1, areas > 0),
                  "sizes": areas > SIZE["large"] * areas.sum()}
-        c = kind.constraints([blobs[name].astype(np.float32) for name in kind.names], LABELS, None,
-                             **{key: float(value) for key, value in settings.items()})
+        c = builder.build([blobs[name] for name in kind.names], LABELS, None)
         start = time.perf_counter()
         solved = ccnn.maximize(f, c, method=method)
         seconds.append(time.perf_counter() - start)

@@ -7,7 +7,6 @@ than those of new images, and they do not change while the next net learns from 
 import numpy as np
 from PIL import Image
 
-import ccnn
 from ccnn._util.files import whole_file
 from ccnn.crf.dense import Preset, dense_crf
 from ccnn.data.samples import FeatureSamples
@@ -17,6 +16,7 @@ from ccnn.images.reading import fit, read_image, shrink
 from ccnn.nets.backbones import VGG16
 from ccnn.supervision.baselines import adaptive_bias
 from ccnn.supervision.kinds import SUPERVISION, TAGS
+from ccnn.supervision.known import ConstraintBuilder, solve
 
 TINY = 1e-10            # stands for a probability of 0 before its logarithm is taken
 
@@ -50,11 +50,11 @@ def constrained(settings):
     """CCNN: the blobs that it knows of an image; and a function from these and the scores f (L x h x w) to the labels
     that may appear and their log p, L' x h x w."""
     kind = SUPERVISION[settings["supervision"]]
-    bounds = {key: float(settings[key]) for key in kind.bounds if key in settings}
+    builder = ConstraintBuilder(kind, {key: settings[key] for key in kind.bounds if key in settings})
 
     def latent(known, f):
-        c = kind.constraints(known, LABELS, f.shape[1:], **bounds)
-        p = ccnn.maximize(np.ascontiguousarray(f.reshape(LABELS, -1)), c).p.reshape(f.shape)
+        c = builder.build(known, LABELS, f.shape[1:])
+        p = solve(f, c).p.reshape(f.shape)
         labels = np.flatnonzero(c.allowed.reshape(LABELS, -1).any(axis=1))
         return labels, np.log(np.maximum(p[labels], TINY))
     return kind.names, latent

@@ -15,10 +15,9 @@ from ccnn.data.samples import Samples
 from ccnn.images.labels import BACKGROUND, VOC_CLASSES, VOID
 from ccnn.solver.constraints import Constraints
 from ccnn.supervision.baselines import log_softmax
-from ccnn.supervision.constraints import mask_constraints, tag_constraints
+from ccnn.supervision.constraints import tag_constraints
 from ccnn.supervision.kinds import (
     BOXES,
-    KNOWN_PIXELS,
     LABELS,
     SIZES,
     SUPERVISION,
@@ -28,10 +27,8 @@ from ccnn.supervision.kinds import (
     Supervision,
     all_blobs,
     flags,
-    violation,
-    with_known_pixels,
-    without_rows,
 )
+from ccnn.supervision.known import violation
 
 # The entries
 
@@ -44,7 +41,7 @@ def test_the_kinds_and_their_blobs():
     assert not SUPERVISION["boxes"].fits_any_image
 
 
-@pytest.mark.parametrize("kind", [*SUPERVISION.values(), KNOWN_PIXELS], ids=lambda kind: kind.function.__name__)
+@pytest.mark.parametrize("kind", SUPERVISION.values(), ids=lambda kind: kind.function.__name__)
 def test_examples_are_what_the_blobs_hold(kind):
     """The trial is the same as a call with blobs that hold the examples."""
     arrays = [np.array(blob.example, np.float32) for blob in kind.blobs]
@@ -73,35 +70,6 @@ def test_bits_are_bits():
     assert flags("tags", np.array([[1, 0, 1]], np.float32)).tolist() == [True, False, True]
     with pytest.raises(ValueError, match="sizes must be 0 or 1; got 0.5"):
         SIZES.read(np.array([1, 0.5]))
-
-
-# Known pixels
-
-def test_known_pixels_win_and_a_mask_replaces_the_rows():
-    c = tag_constraints([1, 1, 0])
-    some = mask_constraints([2, VOID, VOID, VOID], 3)               # a label that the tags deny
-    both = with_known_pixels(c, some, mask_share=0.5)
-    assert both.allowed.T.tolist() == [[False, False, True]] + [[True, True, False]] * 3
-    assert len(both) == len(c)
-    assert len(with_known_pixels(c, some, mask_share=0.25)) == 0    # a quarter of the pixels is a segmentation now
-    assert with_known_pixels(c, mask_constraints([VOID] * 4, 3), 0.5) is c
-
-
-@pytest.mark.parametrize("c", [Constraints([[1, 0, 0]], [0.5], [1]),
-                               Constraints.from_matrix(np.ones((1, 12)), [0.5], [1])])
-def test_known_pixels_with_rows_of_any_kind(c):
-    both = with_known_pixels(c, mask_constraints([2, VOID, VOID, VOID], 3), 0.5)
-    p = np.random.default_rng(0).dirichlet(np.ones(3), 4).T
-    assert np.allclose(both.values(p), c.values(p)) and both.allowed[:, 0].tolist() == [False, False, True]
-    assert both.allowed[:, 1:].all()
-    assert len(without_rows(c, 3)) == 0 and violation(c, p) >= 0
-
-
-def test_violation_is_the_largest_of_all():
-    q = np.array([[0.9, 0.7], [0.1, 0.1], [0.0, 0.2]])
-    assert violation(tag_constraints([1, 1, 1]), q) == pytest.approx(0.1)          # background: 0.8 of at most 0.7
-    assert violation(tag_constraints([1, 1, 0], bg_upper=0.8), q) == pytest.approx(0.1)        # the mass of label 2
-    assert violation(without_rows(tag_constraints([1, 1, 1]), 3), q) == 0
 
 
 # A kind of one's own

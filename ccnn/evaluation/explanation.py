@@ -13,7 +13,9 @@ from ccnn._util.settings import read_settings
 from ccnn.evaluation.figures import ALARM, legend_patches
 from ccnn.images.labels import BACKGROUND
 from ccnn.images.overlays import colours
+from ccnn.supervision.constraints import area_rows
 from ccnn.supervision.kinds import SUPERVISION
+from ccnn.supervision.known import ConstraintBuilder, solve
 
 SIDE, CHART = 2.0, 4.6          # inches: width of a picture, of the chart of areas
 PLAIN = "#222222"               # a bound that holds by itself
@@ -43,10 +45,9 @@ def trained_constraints(settings: dict, present: np.ndarray, large: Optional[np.
     if kind not in ("tags", "size"):
         raise UserError(f"{where}: was trained on {kind}; this figure shows what tags and sizes ask for")
     bounds = read_settings(settings.get("bounds", {}), SUPERVISION[kind].settings, f"{where}: bounds")
-    present = np.where(np.arange(len(present)) == BACKGROUND, True, present)        # a whole photograph has some
-    known = [present] if large is None else [present, large]
     try:
-        return SUPERVISION[kind].function(*known, **{name: float(value) for name, value in bounds.items()})
+        return ConstraintBuilder(SUPERVISION[kind], bounds).build([present] if large is None else [present, large],
+                                                                  len(present), None)
     except ValueError as e:
         raise UserError(f"{where}: bounds: {e}") from None
 
@@ -54,9 +55,9 @@ def trained_constraints(settings: dict, present: np.ndarray, large: Optional[np.
 def draw_explanation(rgb: np.ndarray, scores: np.ndarray, c: "ccnn.Constraints", classes: Sequence[str]) -> Figure:
     """rgb H x W x 3, the image; scores L x h x w; c constraints of one label per row, as of tags and sizes."""
     shape = scores.shape[1:]
-    f = np.ascontiguousarray(scores.reshape(len(scores), -1), np.float32)
+    f = np.asarray(scores.reshape(len(scores), -1), np.float32)
     q = softmax(f.astype(float), axis=0)
-    s = ccnn.maximize(f, c)
+    s = solve(f, c)
     if s.status == "infeasible":
         raise UserError("the constraints contradict each other: no distribution obeys them")
     labels = [int(label) for label in np.flatnonzero(np.ones(len(f), bool) if c.allowed is None else c.allowed)]
@@ -95,9 +96,8 @@ def draw_areas(axis, q: np.ndarray, s, c: "ccnn.Constraints", labels: Sequence[i
                                         (s.p, -0.16, "#3b5b8c", "p, constrained")):
         means = values.mean(axis=1)
         axis.barh(y + offset, [*means[labels], means[absent].sum()], 0.32, color=shade, label=name)
-    for row, b, beta, lam in zip(c.A, c.b, c.beta, s.lam):
-        label, = np.flatnonzero(row)
-        draw_bound(axis, y[labels.index(int(label))], row[label], b, beta, lam)
+    for row, label, lower, bound in area_rows(c):
+        draw_bound(axis, y[labels.index(label)], lower, bound, c.beta[row], s.lam[row])
     axis.plot([], [], color=PLAIN, lw=1.6, label="bound that holds by itself")
     axis.plot([], [], color=ALARM, lw=1.6, label="bound that acts, with its dual λ")
     if not np.isinf(c.beta).all():
@@ -110,9 +110,9 @@ def draw_areas(axis, q: np.ndarray, s, c: "ccnn.Constraints", labels: Sequence[i
     axis.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.45, -0.11), ncols=2)
 
 
-def draw_bound(axis, y: float, a: float, b: float, beta: float, lam: float) -> None:
-    """A bracket around line y at the bound of the row a mean p(l) >= b, open to the side where it holds."""
-    edge, inwards = b / a, 0.02 * np.sign(a)
+def draw_bound(axis, y: float, lower: bool, edge: float, beta: float, lam: float) -> None:
+    """A bracket around line y at a bound on an area, open to the side where it holds."""
+    inwards = 0.02 if lower else -0.02
     axis.plot(edge + np.array([inwards, 0, 0, inwards]), y + np.array([0.42, 0.42, -0.42, -0.42]), lw=1.6,
               color=ALARM if lam > 0 else PLAIN, ls="-" if np.isinf(beta) else (0, (2, 1)))
     if lam > 0:

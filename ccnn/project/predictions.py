@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple, Optional
 
 import numpy as np
 
-import ccnn
 from ccnn.images.grid import Scores, mean_scores
 from ccnn.images.reading import fit
 from ccnn.inference.caffe_net import load_caffe
 from ccnn.nets.backbones import VGG16
 from ccnn.solver.constraints import Constraints
-from ccnn.supervision.kinds import KNOWN_PIXELS, MASK_SHARE, with_known_pixels, without_rows
+from ccnn.supervision.known import ConstraintBuilder, solve
 from ccnn.training.features import upright_shape
 
 if TYPE_CHECKING:
@@ -57,24 +56,16 @@ def known(lesson: "Lesson", net, shape: tuple) -> Constraints:
     """What is known of the photograph that a net has just seen, as its loss layer makes it. shape : of the scores"""
     labels, *grid = shape
     arrays = [net.blobs[name].data[0] for name in lesson.supervision.names]
-    c = lesson.supervision.constraints(arrays, labels, tuple(grid), **lesson.numbers)
-    if lesson.folder.priors:
-        c = lesson.folder.priors.apply(c, tuple(grid))
-    if "labels" in net.blobs:
-        pixels = KNOWN_PIXELS.constraints([net.blobs["labels"].data[0]], labels, tuple(grid))
-        c = with_known_pixels(c, pixels, MASK_SHARE)
-    return c
+    pixels = net.blobs["labels"].data[0] if "labels" in net.blobs else None
+    return ConstraintBuilder(lesson.supervision, lesson.bounds, lesson.folder.priors).build(
+        arrays, labels, tuple(grid), pixels)
 
 
 def label_mask(answer: Answer, shape: tuple) -> np.ndarray:
     """The photograph's mask on rows x columns pixels, uint8: at every cell the label that is most likely under p, the
     distribution nearest to the net's output that obeys what is known."""
-    values, c = answer.scores.values, answer.constraints
-    f = np.ascontiguousarray(values.reshape(len(values), -1), np.float32)
-    solution = ccnn.maximize(f, c)
-    if solution.status == "infeasible":         # as the loss layer does
-        solution = ccnn.maximize(f, without_rows(c, len(f)))
-    labels = solution.p.argmax(axis=0).reshape(values.shape[1:]).astype(np.uint8)
+    f = np.asarray(answer.scores.values, np.float32)
+    labels = solve(f, answer.constraints).p.argmax(axis=0).reshape(f.shape[1:]).astype(np.uint8)
     cells = [np.rint(at).astype(int).clip(0, size - 1)
              for at, size in zip(answer.scores.cells(*shape), labels.shape)]
     return labels[np.ix_(*cells)]

@@ -24,7 +24,7 @@ from ccnn.project.folder import fingerprint
 from ccnn.project.learn import Lesson
 from ccnn.project.predictions import Answer, ask
 from ccnn.project.report import FOUND, NOTICED, SIDES, Photograph, Report, Tally, next_steps, write_report
-from ccnn.solver.constraints import Constraints
+from ccnn.supervision.constraints import area_bounds
 from ccnn.training.caffe_log import read_log
 from ccnn.training.caffe_training import prepare, run_all
 
@@ -37,17 +37,6 @@ LEAST = 2 * FOLDS       # photographs that are needed to hold some out
 
 def shares(mask: np.ndarray, labels: int) -> np.ndarray:
     return np.bincount(mask.ravel(), minlength=labels)[:labels] / mask.size
-
-
-def area_bounds(c: Constraints) -> dict:
-    """{label: (least, most)} of the rows that bound the area of one label in the whole image; None: no such row."""
-    bounds: dict = {}
-    for j, (row, b) in enumerate(zip(c.A, c.b)):
-        labels = np.flatnonzero(row)
-        if labels.size == 1 and (c.regions is None or (c.regions[j] == 1).all()):
-            label, = labels.tolist()
-            bounds.setdefault(label, [None, None])[0 if row[label] > 0 else 1] = float(b / row[label])
-    return {label: tuple(pair) for label, pair in bounds.items()}
 
 
 def look(lesson: Lesson) -> list:

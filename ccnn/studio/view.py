@@ -17,7 +17,6 @@ import numpy as np
 from PIL import Image
 from scipy.special import softmax
 
-import ccnn
 from ccnn._util.errors import ImageError, UserError
 from ccnn.images.grid import Axis, Scores, label_map, mean_scores, sample
 from ccnn.images.labels import BACKGROUND, VOID
@@ -28,7 +27,9 @@ from ccnn.nets.prototxt import SYSTEMS
 from ccnn.project.learn import RECIPE, bounds_of
 from ccnn.solver.constraints import Constraints
 from ccnn.studio.album import NotThere
-from ccnn.supervision.kinds import KNOWN_PIXELS, MASK_SHARE, SUPERVISION, with_known_pixels, without_rows
+from ccnn.supervision.constraints import area_rows, with_area_bounds
+from ccnn.supervision.kinds import SUPERVISION
+from ccnn.supervision.known import ConstraintBuilder, solve
 from ccnn.supervision.marks import known_cells
 from ccnn.training.features import upright_shape
 
@@ -134,56 +135,24 @@ def constraints_of(known: Known, scores: Scores, size: tuple) -> Constraints:
     them."""
     system, grid = "size" if known.sizes else "tags", scores.values.shape[1:]
     present, large = (np.isin(known.classes, names) for names in (known.tags, known.large))
-    present[BACKGROUND] = True
     kind = SUPERVISION[SYSTEMS[system].settings["supervision"]]
-    numbers = {key: float(value) for key, value in bounds_of(RECIPE, system).items()}
-    c = kind.function(*([present, large] if known.sizes else [present]), **numbers)
-    if known.priors:
-        c = known.priors.apply(c, grid)
     scribble = known.priors.scribbles.read(known.id) if known.priors and known.priors.scribbles else None
     if scribble is not None:
-        pixels = [Axis.of_features(side, length, VGG16, 0, 0, cells, False).cells
-                  for side, length, cells in zip(size, scores.shape, grid)]
-        marks = KNOWN_PIXELS.constraints([known_cells(scribble, *pixels)[None]], len(known.classes), grid)
-        c = with_known_pixels(c, marks, MASK_SHARE)
-    return c
-
-
-def changed_bounds(c: Constraints, bounds: dict) -> Constraints:
-    """c with other bounds on the areas of some labels. bounds : {label: (least or None, most or None)}"""
-    keep, prices = np.ones(len(c.A), bool), {}
-    for j, label in area_rows(c):
-        if label in bounds:
-            keep[j] = False
-            prices[label, c.A[j, label] > 0] = c.beta[j]
-    rows = []
-    for label, pair in bounds.items():
-        for sign, bound in zip((1, -1), pair):
-            if bound is not None:
-                rows.append((sign * np.eye(c.A.shape[1])[label], sign * bound, prices.get((label, sign > 0), np.inf)))
-    c = c.rows(keep)
-    return c & Constraints(*map(np.array, zip(*rows))) if rows else c
-
-
-def area_rows(c: Constraints) -> list:
-    """[(row, label)] of those that bound the area of one label in the whole photograph."""
-    found = []
-    for j, row in enumerate(c.A):
-        labels = np.flatnonzero(row)
-        if labels.size == 1 and (c.regions is None or (c.regions[j] == 1).all()):
-            found.append((j, int(labels[0])))
-    return found
+        scribble = known_cells(scribble, *(Axis.of_features(side, length, VGG16, 0, 0, cells, False).cells
+                                           for side, length, cells in zip(size, scores.shape, grid)))
+    return ConstraintBuilder(kind, bounds_of(RECIPE, system), known.priors).build(
+        [present, large] if known.sizes else [present], len(known.classes), grid, scribble)
 
 
 def explain(head: Head, scores: Scores, size: tuple, known: Known, bounds: dict) -> dict:
-    """What the constraints asked and what they got; bounds : see changed_bounds."""
+    """What the constraints asked and what they got; bounds : see with_area_bounds."""
     c, f = constraints_of(known, scores, size), scores.values
     if bounds:
-        c = changed_bounds(c, bounds)
-    flat = np.ascontiguousarray(f.reshape(len(f), -1))
+        c = with_area_bounds(c, bounds)
+    flat = f.reshape(len(f), -1)
     q = softmax(flat.astype(float), axis=0)
     begin = time.perf_counter()
-    s, c = solved(flat, c)
+    s = solve(f, c, diff=np.empty_like(f))
     seconds = time.perf_counter() - begin
     allowed = np.ones(len(f), bool) if c.allowed is None else c.allowed.reshape(len(f), -1).any(axis=1)
     areas = []
@@ -192,9 +161,9 @@ def explain(head: Head, scores: Scores, size: tuple, known: Known, bounds: dict)
         areas.append({"label": label, "name": name, "allowed": bool(allowed[label]), "mask": rounded(found[label]),
                       "q": rounded(q[label].mean()), "p": rounded(s.p[label].mean()), "least": None, "most": None,
                       "price": None, "lam": 0.0})
-    for j, label in area_rows(c):
+    for j, label, lower, bound in area_rows(c):
         area = areas[label]
-        area["least" if c.A[j, label] > 0 else "most"] = rounded(c.b[j] / c.A[j, label])
+        area["least" if lower else "most"] = rounded(bound)
         area["lam"] = max(area["lam"], rounded(s.lam[j]))
         if np.isfinite(c.beta[j]):
             area["price"] = float(c.beta[j])
@@ -207,28 +176,9 @@ def explain(head: Head, scores: Scores, size: tuple, known: Known, bounds: dict)
             "mask": "data:image/png;base64," + base64.b64encode(png).decode()}
 
 
-def solved(flat: np.ndarray, c: Constraints) -> tuple:
-    """(solution, constraints). Rows that contradict each other are left out, as the loss layer does."""
-    diff = np.empty_like(flat)
-    s = ccnn.maximize(flat, c, diff=diff)
-    if s.status == "infeasible":
-        fallback = ccnn.maximize(flat, without_rows(c, len(flat)), diff=diff)
-        return Infeasible(fallback.p, np.zeros(len(c.A)), fallback.loss, s.iterations), c
-    return s, c
-
-
-class Infeasible(NamedTuple):
-    """In place of a solution where there is none."""
-    p: np.ndarray
-    lam: np.ndarray
-    loss: float
-    iterations: int
-    status: str = "infeasible"
-
-
 def doubt(f: np.ndarray, c: Constraints) -> float:
     """The loss of a photograph: how far the model is from what its tags ask for."""
-    return float(solved(np.ascontiguousarray(f.reshape(len(f), -1)), c)[0].loss)
+    return float(solve(f, c, diff=np.empty_like(f)).loss)
 
 
 def rounded(value: float) -> float:

@@ -1,4 +1,6 @@
 """From what is known of an image to linear constraints on its latent distribution: tags, sizes, boxes, masks."""
+from typing import NamedTuple
+
 import numpy as np
 
 from ccnn.solver.constraints import BACKGROUND, VOID, Constraints
@@ -105,6 +107,48 @@ def mask_constraints(mask, labels=21):
         raise ValueError(f"mask holds label {mask[wrong][0]}; need 0 .. {labels - 1} or {VOID}")
     allowed = ~known | (mask == np.arange(labels)[:, None])
     return Constraints(np.zeros((0, labels)), [], [], allowed)
+
+
+# Rows that bound the area of one label
+
+class AreaRow(NamedTuple):
+    """mean p(label) >= bound, or <= bound."""
+    row: int            # its number
+    label: int
+    lower: bool         # whether it is a lower bound
+    bound: float        # a fraction of the image
+
+
+def area_rows(c):
+    """[AreaRow] of the rows of c that bound the area of one label in the whole image."""
+    found = []
+    for j, row in enumerate(c.A):
+        labels = np.flatnonzero(row)
+        if labels.size == 1 and (c.regions is None or (c.regions[j] == 1).all()):
+            label, a = int(labels[0]), row[labels[0]]
+            found.append(AreaRow(j, label, bool(a > 0), float(c.b[j] / a)))
+    return found
+
+
+def area_bounds(c):
+    """{label: (lower, upper)} of the rows that bound an area; None where there is no such row."""
+    bounds: dict = {}
+    for _, label, lower, bound in area_rows(c):
+        bounds.setdefault(label, [None, None])[0 if lower else 1] = bound
+    return {label: tuple(pair) for label, pair in bounds.items()}
+
+
+def with_area_bounds(c, bounds):
+    """c with other bounds on the areas of some labels. bounds : {label: (lower or None, upper or None)}
+
+    A new row has the price of the row that it replaces; if it replaces none, it is hard.
+    """
+    old = [row for row in area_rows(c) if row.label in bounds]
+    prices = {(label, lower): c.beta[j] for j, label, lower, _ in old}
+    kept = c.rows(~np.isin(np.arange(len(c)), [row.row for row in old]))
+    rows = [(sign * np.eye(c.A.shape[1])[label], sign * bound, prices.get((label, sign > 0), np.inf))
+            for label, pair in bounds.items() for sign, bound in zip((1, -1), pair) if bound is not None]
+    return kept & Constraints(*map(np.array, zip(*rows))) if rows else kept
 
 
 def _label_rows(allowed, lower, upper):

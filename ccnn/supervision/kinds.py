@@ -18,7 +18,7 @@ import numpy as np
 from ccnn._util.settings import NUMBER, Setting
 from ccnn.images.labels import BACKGROUND
 from ccnn.solver.constraints import Constraints
-from ccnn.supervision.constraints import box_constraints, mask_constraints, size_constraints, tag_constraints
+from ccnn.supervision.constraints import box_constraints, size_constraints, tag_constraints
 
 TRIAL = {"labels": 2, "shape": (2, 2)}       # the score grid of every Blob.example
 
@@ -180,41 +180,8 @@ SUPERVISION = {
     "boxes": Supervision([BOXES], box_constraints),
 }
 
-MASK_SHARE = 0.5        # of the pixels: a mask that labels so many is a segmentation; see with_known_pixels
-
-KNOWN_PIXELS = Supervision([LABELS], mask_constraints)        # an addition to any kind; see with_known_pixels
-
 
 def all_blobs():
     """{name: Blob} of every kind: what the data layers can deliver."""
-    of_kinds = [blob for kind in [*SUPERVISION.values(), KNOWN_PIXELS] for blob in kind.blobs]
-    return {blob.name: blob for blob in [*of_kinds, FILLED_BOXES, NUMBER_OF_IMAGE]}
-
-
-def with_known_pixels(c, known, mask_share):
-    """The constraints c where the labels of some pixels are known. known : constraints without rows, allowed L x n.
-
-    A known pixel has its label, whatever c says; c rules the other pixels. If mask_share of the pixels or more are
-    known, the mask is a segmentation: nobody need guess areas, and the rows of c are left out. If fewer are known
-    (points, scribbles), the rows stay.
-    """
-    certain = known.allowed.sum(axis=0) == 1
-    if not certain.any():
-        return c
-    allowed = np.where(certain, known.allowed, True if c.allowed is None else c.allowed.reshape(len(known.allowed), -1))
-    if certain.mean() >= mask_share:
-        return Constraints(known.A, known.b, known.beta, allowed)
-    if c.matrix is not None:
-        return Constraints.from_matrix(c.as_matrix(allowed.shape[1]), c.b, c.beta, allowed)
-    return Constraints(c.A, c.b, c.beta, allowed, c.regions)
-
-
-def without_rows(c, labels):
-    """Only the labels that c allows: what is left to train on if its rows contradict each other."""
-    return Constraints(np.zeros((0, labels)), [], [], c.allowed)
-
-
-def violation(c, q):
-    """By how much q (L x n) breaks c: the largest of the rows' b - value, and the mass on labels not allowed."""
-    forbidden = 0.0 if c.allowed is None else (q * ~c.allowed.reshape(len(q), -1)).sum(axis=0).mean()
-    return max(forbidden, np.max(c.b - c.values(q), initial=0))
+    of_kinds = [blob for kind in SUPERVISION.values() for blob in kind.blobs]
+    return {blob.name: blob for blob in [*of_kinds, LABELS, FILLED_BOXES, NUMBER_OF_IMAGE]}

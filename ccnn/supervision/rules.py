@@ -21,6 +21,7 @@ from ccnn._util.errors import Mistakes
 from ccnn.images.labels import BACKGROUND
 from ccnn.solver.constraints import Constraints
 from ccnn.solver.dual import maximize
+from ccnn.supervision.constraints import area_rows
 
 EDGES = {               # cells of the grid
     "lower": np.s_[-1:, :], "upper": np.s_[:1, :], "left": np.s_[:, :1], "right": np.s_[:, -1:],
@@ -89,7 +90,7 @@ class Priors:
             if c.allowed is not None and c.allowed.ndim == 1 and c.regions is None else None
         if key in self._left_out:
             return self._left_out[key]
-        out = np.array([self.replaced(c, j) for j in range(len(c))], bool)
+        out = self.replaced(c)
         while True:
             ray = contradiction(c.rows(~out) & rules)
             kept = np.flatnonzero(~out)
@@ -100,15 +101,15 @@ class Priors:
             self._left_out[key] = out
         return out
 
-    def replaced(self, c, j):
-        """Whether row j of c bounds the area of a class, and the file gives the same bound, or one that excludes it."""
-        labels = np.flatnonzero(c.A[j])
-        if labels.size != 1 or c.matrix is not None or (c.regions is not None and (c.regions[j] != 1).any()):
-            return False
-        area, a = self.areas.get(labels[0], {}), c.A[j, labels[0]]
-        bound = c.b[j] / a
-        return "least" in area or bound > area.get("most", 1) if a > 0 else \
-            "most" in area or bound < area.get("least", 0)
+    def replaced(self, c):
+        """(rows of c,) bool: rows that bound the area of a class of which the file gives the same bound, or one that
+        excludes it."""
+        out = np.zeros(len(c), bool)
+        for j, label, lower, bound in area_rows(c):
+            area = self.areas.get(label, {})
+            out[j] = "least" in area or bound > area.get("most", 1) if lower else \
+                "most" in area or bound < area.get("least", 0)
+        return out
 
     def check(self, photographs, shape=(41, 41)):
         """Find contradictions before the training. photographs : {name: its Constraints from tags, sizes or boxes}.
@@ -138,7 +139,7 @@ class Priors:
         if rules is None:
             return [], []
         out = self.left_out(c, rules, shape)
-        yielding = [self.describe(c, j) for j in np.flatnonzero(out) if not self.replaced(c, j)]
+        yielding = [self.describe(c, j) for j in np.flatnonzero(out & ~self.replaced(c))]
         texts = [self.describe(c, j) for j in np.flatnonzero(~out)] + [rule.text for rule in self.holding(_present(c))]
         return yielding, [texts[j] for j in smallest_contradiction(c.rows(~out) & rules)]
 
