@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from ccnn.evaluation.scores import confusion, scored
+from ccnn.images import read_image, read_mask
 from ccnn.torch import ConstrainedLoss, tag_constraints
 
 BATCH, SIDE, STRIDE = 4, 113, 4         # images per step, their side in pixels, pixels per cell of the score grid
@@ -29,8 +30,8 @@ def read(root, split, labels):
     """(images N x 3 x SIDE x SIDE, tags N x L, masks N x h x w at the cells of the score grid) of a VOC folder."""
     images, tags, masks = [], [], []
     for name in (root / f"ImageSets/Segmentation/{split}.txt").read_text().split():
-        rgb = Image.open(root / f"JPEGImages/{name}.jpg").resize((SIDE, SIDE))
-        mask = Image.open(root / f"SegmentationClass/{name}.png").resize((SIDE, SIDE), Image.NEAREST)
+        rgb = Image.fromarray(read_image(root / f"JPEGImages/{name}.jpg")).resize((SIDE, SIDE))
+        mask = Image.fromarray(read_mask(root / f"SegmentationClass/{name}.png")).resize((SIDE, SIDE), Image.NEAREST)
         images.append(np.array(rgb, np.float32).transpose(2, 0, 1) / 64 - 2)
         masks.append(np.array(mask)[::STRIDE, ::STRIDE])
         tags.append(np.isin(np.arange(labels), np.array(mask)))

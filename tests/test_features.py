@@ -67,7 +67,7 @@ def test_cached_features_are_the_trunks(voc, weights, tmp_path, root, net, capsy
     assert cache_features.main(arguments) == 1
     text = capsys.readouterr().out
     assert "1 done already; 2 to do" in text and "3 of 4 images have features" in text
-    assert "2007_000003.jpg: is not an image that can be read" in text
+    assert "2007_000003.jpg: is empty" in text
     kept = [path.name for path, stamp in stamps.items() if path.stat().st_mtime_ns == stamp]
     assert sorted(kept) == ["2007_000001.npy", "2007_000003.npy"]
 

@@ -1,12 +1,23 @@
 """Photographs and masks: what files become."""
+import ast
+import contextlib
+import struct
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 from tiny_voc import save_mask
 
 from ccnn._util.errors import ImageError
+from ccnn.images.formats import FORMATS, SUFFIX, heic_is_readable, suffix_of
 from ccnn.images.labels import palette
-from ccnn.images.reading import fit, read_image, read_mask, shrink
+from ccnn.images.reading import fit, read_image, read_mask, read_painted, shrink, upright_shape
+
+ROOT = Path(__file__).parents[1]
 
 
 def test_unusual_images_are_converted(tmp_path):
@@ -53,3 +64,184 @@ def test_the_long_side_is_reduced_and_never_enlarged():
     assert fit(1, 5000, 100) == (1, 100)
     rgb = np.zeros((30, 50, 3), np.uint8)
     assert shrink(rgb, 10).shape == (6, 10, 3) and shrink(rgb, 50) is rgb
+
+
+# What may be opened
+
+EPS = b"""%!PS-Adobe-3.0 EPSF-3.0
+%%BoundingBox: 0 0 20 10
+%%EndComments
+0 0 20 10 rectfill
+showpage
+%%EOF
+"""
+
+
+def png(width, height, depth=1, colour=0):
+    """A small PNG that says that it is large; its pixels are missing."""
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    head = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"\0" * 99)) + chunk(b"IEND", b"")
+
+
+def photograph(path, **options):
+    Image.fromarray(np.arange(6000, dtype=np.uint16).reshape(40, 50, 3).astype(np.uint8)).save(path, **options)
+    return path
+
+
+def test_no_other_program_is_started(tmp_path, monkeypatch):
+    """Pillow hands EPS to Ghostscript, whatever the file is called."""
+    gs = tmp_path / "bin/gs"
+    gs.parent.mkdir()
+    gs.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
+    gs.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{gs.parent}:/usr/bin:/bin")
+    monkeypatch.setattr("PIL.EpsImagePlugin.gs_binary", None)
+    (tmp_path / "cat.jpg").write_bytes(EPS)
+    with pytest.raises(OSError):
+        Image.open(tmp_path / "cat.jpg").load()
+    assert (tmp_path / "started").exists()              # Pillow alone does start it
+    (tmp_path / "started").unlink()
+    monkeypatch.setattr("PIL.EpsImagePlugin.gs_binary", None)
+    for read in (read_image, read_mask, upright_shape):
+        with pytest.raises(ImageError, match="cat.jpg: is not an image that can be read .JPEG, .*convert it"):
+            read(tmp_path / "cat.jpg")
+    assert not (tmp_path / "started").exists()
+
+
+def test_image_files_are_opened_in_one_place():
+    """Everything else would miss the list of formats and the limit of pixels."""
+    def calls(path):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and node.attr in ("open", "imread") and \
+                    isinstance(node.value, ast.Name) and node.value.id in ("Image", "PIL", "plt", "cv2", "imageio"):
+                yield f"{path.relative_to(ROOT)}"
+    rooms = ("ccnn", "layers", "tools", "study", "bench", "demo", "examples")
+    found = [call for room in rooms for path in sorted((ROOT / room).rglob("*.py")) for call in calls(path)]
+    assert found == ["ccnn/images/formats.py"]
+
+
+@pytest.mark.parametrize("format", ["JPEG", "PNG", "WEBP", "TIFF", "BMP", "GIF"])
+def test_every_format_is_read_whatever_its_name(tmp_path, format):
+    options = {"append_images": [Image.new("RGB", (50, 40))], "save_all": True} if format == "GIF" else {}
+    rgb = np.full((40, 50, 3), 200, np.uint8)
+    Image.fromarray(rgb).save(tmp_path / "a.jpg", format=format, **options)
+    assert np.abs(read_image(tmp_path / "a.jpg").astype(int) - 200).max() < 3       # of a GIF the first frame
+    assert upright_shape(tmp_path / "a.jpg") == (40, 50)
+    assert SUFFIX.search(suffix_of(tmp_path / "a.jpg")) and format in FORMATS
+
+
+def test_heic_is_read_or_named(tmp_path, monkeypatch):
+    (tmp_path / "a.jpg").write_bytes(b"\0\0\0\x24ftypheic\0\0\0\0mif1" + bytes(40))
+    heic_is_readable.cache_clear()
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ImageError, match=r"a.jpg: is a HEIC image; install pillow-heif .pip install ccnn\[heic\]"):
+        read_image(tmp_path / "a.jpg")
+    heic_is_readable.cache_clear()
+    monkeypatch.undo()
+    pillow_heif = pytest.importorskip("pillow_heif")
+    pillow_heif.from_pillow(Image.new("RGB", (64, 48), (10, 200, 30))).save(tmp_path / "b.jpg")
+    assert read_image(tmp_path / "b.jpg").shape == (48, 64, 3) and suffix_of(tmp_path / "b.jpg") == ".heic"
+
+
+def test_bombs_are_refused_before_they_are_decoded(tmp_path):
+    """One limit of pixels, whatever the reader; no warning of Pillow's, and hardly any memory."""
+    for name, data in (("bits.png", png(30000, 5000)), ("16-bit.png", png(12000, 12000, 16)),
+                       ("palette.png", png(65000, 65000, 8, 3)), ("huge.png", png(2 ** 31 - 1, 2 ** 31 - 1))):
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "canvas.gif").write_bytes(b"GIF89a\1\0\1\0\0\0\0,\0\0\0\0\x30\x75\x30\x75\0\2\2\x4c\1\0;")
+    program = """
+import resource, sys
+from ccnn.images.reading import read_image, read_mask, read_painted, upright_shape
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for path in sys.argv[1:]:
+    for read in (read_image, read_mask, upright_shape, lambda path: read_painted(path, {(255, 0, 0): 1})):
+        try:
+            read(path)
+            print("read", path)
+        except ValueError as error:
+            assert "pixels; reduce it to 120 megapixels" in str(error), error
+assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000     # kB
+"""
+    done = subprocess.run([sys.executable, "-c", program, *map(str, sorted(tmp_path.iterdir()))], capture_output=True,
+                          text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def exif_with(*tags):
+    """EXIF of little-endian (tag, kind, count, value)."""
+    return b"Exif\0\0II*\0\x08\0\0\0" + struct.pack("<H", len(tags)) + \
+        b"".join(struct.pack("<HHII", *tag) for tag in tags) + bytes(24)
+
+
+TURNED = (0x0112, 3, 1, 6)
+
+
+@pytest.mark.parametrize("odd", [
+    (0x011A, 6, 1, 2 ** 32 - 1), (0xA005, 1, 1, 0), (0x011A, 1, 1, 0), (0x8769, 6, 1, 2 ** 32 - 1), (0x010F, 5, 1, 0)])
+def test_odd_exif_costs_no_photograph(tmp_path, odd):
+    """Pillow's exif_transpose fails with struct.error, TypeError, ValueError and AttributeError here."""
+    path = photograph(tmp_path / "a.jpg", exif=exif_with(TURNED, odd))
+    with pytest.raises((struct.error, TypeError, ValueError, AttributeError)):
+        ImageOps.exif_transpose(Image.open(path))
+    assert read_image(path).shape == (50, 40, 3) and upright_shape(path) == (50, 40)
+
+
+def test_all_orientations(tmp_path):
+    for value in range(10):
+        path = photograph(tmp_path / "a.png", exif=exif_with((0x0112, 3, 1, value)))
+        assert np.array_equal(read_image(path), np.asarray(ImageOps.exif_transpose(Image.open(path)))), value
+        assert upright_shape(path) == read_image(path).shape[:2]
+    path = photograph(tmp_path / "b.jpg", exif=b"Exif\0\0II*\0\x08\0")
+    assert read_image(path).shape == (40, 50, 3)
+
+
+def broken_files(folder):
+    """{name: file} of photographs that Pillow fails at in different ways."""
+    photograph(folder / "whole.jpg", quality=90)
+    data = (folder / "whole.jpg").read_bytes()
+    (folder / "whole.jpg").unlink()
+    files = {
+        "truncated.jpg": data[:len(data) // 2], "head.jpg": data[:30], "empty.jpg": b"", "text.jpg": b"hello",
+        "texture.jpg": b"DDS " + struct.pack("<7I", 124, 0x1007, 8, 8, 0, 0, 0) + bytes(44)
+                       + struct.pack("<2I4s5I", 32, 4, b"XXXX", 0, 0, 0, 0, 0) + bytes(20 + 64),
+        "large.png": png(20000, 20000), "missing rows.png": png(50, 50)}
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return [folder / name for name in files]
+
+
+def test_whatever_a_decoder_raises_is_one_line(tmp_path, monkeypatch):
+    for path in broken_files(tmp_path):
+        for read in (read_image, read_mask, lambda path: read_painted(path, {(255, 0, 0): 1})):
+            with pytest.raises(ImageError) as error:
+                read(path)
+            assert str(error.value).startswith(str(path)) and ("; " in str(error.value) or path.stem == "empty")
+        with contextlib.suppress(ImageError):       # a truncated file has a whole head
+            upright_shape(path)
+    path = photograph(tmp_path / "a.jpg")
+    for raised in (struct.error("unpack"), NotImplementedError("pixel format 7"), ZeroDivisionError(), TypeError("x"),
+                   Image.DecompressionBombError("x"), MemoryError(), OverflowError(), RecursionError(), KeyError(3)):
+        def load(self, raised=raised):
+            raise raised
+        monkeypatch.setattr("PIL.JpegImagePlugin.JpegImageFile.load", load)
+        with pytest.raises(ImageError, match="a.jpg: (is damaged|has too many pixels|decoding it takes).*; "):
+            read_image(path)
+
+
+def test_large_images_are_converted_in_strips(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    rgb = rng.integers(0, 255, (40, 50, 3), np.uint8)
+    Image.fromarray(rgb).save(tmp_path / "rgb.png")
+    Image.fromarray(rgb[..., 0].astype(np.uint16) << 8).save(tmp_path / "16-bit.png")
+    Image.fromarray(np.dstack([rgb // 128 * 255, rgb[..., 0] // 64 * 85])).save(tmp_path / "painted.png")
+    colours = {(255, 0, 0): 1, (255, 255, 0): 2}
+    whole = [read_image(tmp_path / "rgb.png"), read_image(tmp_path / "16-bit.png"),
+             read_painted(tmp_path / "painted.png", colours)]
+    assert np.array_equal(whole[0], rgb) and set(np.unique(whole[2])) == {1, 2, 255}
+    monkeypatch.setattr("ccnn.images.reading.STRIP", 333)
+    assert np.array_equal(read_image(tmp_path / "rgb.png"), whole[0])
+    assert np.array_equal(read_image(tmp_path / "16-bit.png"), whole[1])
+    assert np.array_equal(read_painted(tmp_path / "painted.png", colours), whole[2])

@@ -18,12 +18,12 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Optional
 
 import numpy as np
-from PIL import Image
 
 from ccnn._util.download import BLOCK, Archive, fetch, given, length
-from ccnn._util.errors import UserError
+from ccnn._util.errors import ImageError, UserError
 from ccnn._util.files import read_with_bar, whole_file, whole_folder
 from ccnn._util.progress import Progress
+from ccnn.images.formats import open_image
 from ccnn.images.ids import read_list
 from ccnn.images.labels import VOC_CLASSES, indexed
 from ccnn.paper import IMAGES
@@ -205,13 +205,10 @@ def ids(root: Path, split: str) -> list[str]:
 def size_of(path: Path) -> tuple[int, int]:
     """(width, height) from the file's header."""
     try:
-        with Image.open(path) as image:
+        with open_image(path) as image:
             return image.size
-    except FileNotFoundError:
-        reason = "missing"
-    except (OSError, SyntaxError, Image.DecompressionBombError) as e:
-        reason = f"not an image ({e})"
-    raise UserError(f"{path}: {reason}; move {path.parents[2]} away and run again")
+    except ImageError as error:
+        raise UserError(f"{error}; move {path.parents[2]} away and run again") from None
 
 
 @contextlib.contextmanager

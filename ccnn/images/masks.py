@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import NamedTuple, Optional, Union
 
 import numpy as np
-from PIL import Image
 
 from ccnn._util.errors import UserError
 from ccnn._util.files import whole_file
 from ccnn._util.text import and_more, plural
 from ccnn.images.labels import indexed
 from ccnn.images.overlays import mask_text
+from ccnn.images.reading import read_text
 
 NAMED = 10              # objects of a report; more are counted
 
@@ -38,9 +38,8 @@ def mask_classes(path: Path) -> Optional[list]:
 
 def _carried(path: Path, key: str):
     try:
-        with Image.open(path) as image:
-            return json.loads(image.info[key])
-    except (OSError, SyntaxError, ValueError, KeyError, TypeError):     # SyntaxError: Pillow's for a broken PNG
+        return json.loads(read_text(path, key) or "null")
+    except (ValueError, TypeError, RecursionError):         # ImageError is a ValueError
         return None
 
 

@@ -1,13 +1,20 @@
 """Photographs and masks: files in, arrays out."""
-import os
-
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image
+from PIL.Image import Transpose
 
 from ccnn._util.errors import ImageError
+from ccnn.images.formats import open_image
 from ccnn.images.labels import LABELS, VOID
 
 MEAN_BGR = (104.00698793, 116.66876762, 122.67891434)   # the mean of ImageNet, published with VGG-16
+
+ORIENTATION = 0x0112        # EXIF's tag
+
+TURN = {2: Transpose.FLIP_LEFT_RIGHT, 3: Transpose.ROTATE_180, 4: Transpose.FLIP_TOP_BOTTOM, 5: Transpose.TRANSPOSE,
+        6: Transpose.ROTATE_270, 7: Transpose.TRANSVERSE, 8: Transpose.ROTATE_90}      # its values; 5 to 8 by a quarter
+
+STRIP = 1 << 22             # pixels that are converted at a time
 
 
 def read_image(path, least_side=0):
@@ -15,47 +22,93 @@ def read_image(path, least_side=0):
 
     least_side : a JPEG may be reduced while it is read, which is faster, to sides of at least this; 0: as it is
     """
-    image = open_image(path, least_side)
-    if image.mode == "F":
-        raise ImageError(f"{path}: holds floating-point pixels of unknown range; save it with 8 bits per channel")
-    if image.mode.startswith("I"):      # 16 bits: Pillow's own conversion clips at 255, it does not scale
-        image = Image.fromarray((np.asarray(image).astype(np.int64).clip(0, 65535) >> 8).astype(np.uint8))
-    return np.asarray(image.convert("RGB"))
+    with open_image(path) as image:
+        if image.mode == "F":
+            raise ImageError(f"{path}: holds floating-point pixels of unknown range; save it with 8 bits per channel")
+        return by_strips(to_rgb, load_upright(image, least_side))
 
 
 def read_mask(path, labels=LABELS):
     """H x W uint8, the label id of every pixel, 255 where it is void. Palette and gray PNGs hold the ids themselves."""
-    image = open_image(path)
-    mask = np.asarray(image)
-    if mask.ndim != 2 or mask.dtype.kind not in "bui":
-        raise ImageError(f"{path}: is a picture of mode {image.mode}; a mask holds one label id per pixel "
-                         "(8-bit palette or gray PNG), not colours")
-    values = np.unique(mask) if mask.dtype != np.uint8 else np.flatnonzero(np.bincount(mask.ravel()))
-    wrong = values[((values < 0) | (values >= labels)) & (values != VOID)]
-    if wrong.size:
-        raise ImageError(f"{path}: holds label {wrong[0]}; expected 0..{labels - 1} or {VOID} (void)")
-    return mask.astype(np.uint8)
+    with open_image(path) as image:
+        image = load_upright(image)
+        mask = np.asarray(image)
+        if mask.ndim != 2 or mask.dtype.kind not in "bui":
+            raise ImageError(f"{path}: is a picture of mode {image.mode}; a mask holds one label id per pixel "
+                             "(8-bit palette or gray PNG), not colours")
+        values = np.flatnonzero(image.histogram()) if mask.dtype == np.uint8 else np.unique(mask)
+        wrong = values[((values < 0) | (values >= labels)) & (values != VOID)]
+        if wrong.size:
+            raise ImageError(f"{path}: holds label {wrong[0]}; expected 0..{labels - 1} or {VOID} (void)")
+        return mask.astype(np.uint8)
 
 
-def open_image(path, least_side=0):
-    """A picture of Pillow's, loaded and upright. least_side : as for read_image"""
-    if not os.path.isfile(path):
-        raise ImageError(f"{path}: no such file")
-    if not os.path.getsize(path):
-        raise ImageError(f"{path}: is empty (0 bytes)")
+def read_painted(path, colours):
+    """H x W uint8: the labels that were painted on a picture, 255 elsewhere. colours : {(r, g, b): label}
+
+    Only opaque pixels of exactly that colour count.
+    """
+    def labels(part):
+        rgba = np.asarray(part.convert("RGBA"))
+        mask = np.full(rgba.shape[:2], VOID, np.uint8)
+        for colour, label in colours.items():
+            mask[(rgba == (*colour, 255)).all(axis=2)] = label
+        return mask
+
+    with open_image(path) as image:
+        return by_strips(labels, load_upright(image))
+
+
+def read_text(path, key):
+    """A text that a PNG carries; None if it has none of that key. ImageError if it is not an image."""
+    with open_image(path) as image:
+        return image.info.get(key)
+
+
+def upright_shape(path) -> tuple[int, int]:
+    """(height, width) of an image as read_image has it, from the head of its file."""
+    with open_image(path) as image:
+        return (image.width, image.height) if orientation(image) >= 5 else (image.height, image.width)
+
+
+def load_upright(image, least_side=0):
+    """An opened image, decoded and turned as its EXIF says. least_side : as for read_image"""
+    if least_side:
+        image.draft(None, (least_side, least_side))
+    image.load()
+    turn = TURN.get(orientation(image))
+    return image if turn is None else image.transpose(turn)     # Pillow's exif_transpose fails where other tags are odd
+
+
+def orientation(image) -> int:
+    """1 to 8, as EXIF has it; 1 where EXIF cannot be read."""
     try:
-        with Image.open(path) as image:
-            if least_side:
-                image.draft(None, (least_side, least_side))
-            image.load()
-            ImageOps.exif_transpose(image, in_place=True)
-            return image
-    except UnidentifiedImageError:
-        raise ImageError(f"{path}: is not an image that can be read") from None
-    except PermissionError:
-        raise ImageError(f"{path}: may not be read; give yourself the permission") from None
-    except (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError) as error:
-        raise ImageError(f"{path}: is damaged: {error}") from None      # Pillow raises SyntaxError for a broken PNG
+        found = image.getexif().get(ORIENTATION)
+    except Exception:               # Pillow raises almost anything at damaged EXIF; the pixels may be whole
+        return 1
+    return found if found in TURN else 1
+
+
+def by_strips(convert, image):
+    """convert(image), an array of uint8, one strip after the other: the whole at once takes two copies more."""
+    step = max(1, STRIP // image.width)
+    if step >= image.height:
+        return convert(image)
+    strips = (convert(image.crop((0, top, image.width, min(top + step, image.height))))
+              for top in range(0, image.height, step))
+    first = next(strips)
+    pixels = np.empty((image.height, *first.shape[1:]), np.uint8)
+    pixels[:step] = first
+    for number, strip in enumerate(strips, 1):
+        pixels[number * step:number * step + len(strip)] = strip
+    return pixels
+
+
+def to_rgb(image):
+    if image.mode.startswith("I"):      # 16 bits: Pillow's own conversion clips at 255, it does not scale
+        gray = (np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8)
+        return np.repeat(gray[:, :, None], 3, axis=2)
+    return np.asarray(image.convert("RGB"))
 
 
 def to_blob(rgb):

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, NamedTuple, Optional
 import numpy as np
 
 from ccnn.images.grid import Scores, mean_scores
-from ccnn.images.reading import fit
+from ccnn.images.reading import fit, upright_shape
 from ccnn.inference.caffe_net import load_caffe
 from ccnn.nets.backbones import VGG16
 from ccnn.solver.constraints import Constraints
 from ccnn.supervision.known import ConstraintBuilder, solve
-from ccnn.training.features import upright_shape
 
 if TYPE_CHECKING:
     from ccnn.project.learn import Lesson

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from ccnn._util.errors import ImageError
+from ccnn.images.reading import upright_shape
 from ccnn.inference.caffe_net import load_caffe
 from ccnn.nets.vgg16 import trunk_weights
 from ccnn.project.folder import Known, OwnFolder
 from ccnn.project.learn import RECIPE, Lesson
 from ccnn.studio.album import Album
-from ccnn.training.features import upright_shape
 
 
 class Ahead(Lesson):

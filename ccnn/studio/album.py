@@ -30,10 +30,10 @@ from ccnn.data.samples import SCRIBBLES
 from ccnn.images.ids import SUFFIX, inside
 from ccnn.images.labels import BACKGROUND, VOC_CLASSES, VOID, indexed, read_classes
 from ccnn.images.lookup import Photographs, image_folder
+from ccnn.images.reading import read_mask, upright_shape
 from ccnn.inference.model_file import check_classes
 from ccnn.project.folder import PRIORS, WORK
 from ccnn.supervision.rules_file import read_priors
-from ccnn.training.features import upright_shape
 
 CLASSES, TAGS = "classes.txt", "tags.csv"
 
@@ -497,7 +497,7 @@ class Album:
         if not photograph.undo:
             raise UserError("there is nothing to take back")
         data = photograph.undo[-1]
-        mask = np.full((1, 1), VOID, np.uint8) if data is None else np.asarray(Image.open(io.BytesIO(data)))
+        mask = np.full((1, 1), VOID, np.uint8) if data is None else read_mask(io.BytesIO(data), len(self.classes))
         self.put_scribble(photograph, mask)
         photograph.undo.pop()
         return photograph

@@ -5,9 +5,8 @@ import shutil
 from pathlib import Path
 from typing import Optional
 
-from PIL import Image
-
 from ccnn._util.errors import UserError
+from ccnn.images.formats import suffix_of
 from ccnn.studio.album import NotThere
 from ccnn.studio.processes import Child
 
@@ -39,8 +38,7 @@ class Batch(Child):
 
     def add(self, name: str, part: Path) -> None:
         """Take a file that can be read. It gets a number; its name is used in the archive alone."""
-        with Image.open(part) as image:
-            suffix = {"JPEG": ".jpg", "PNG": ".png"}.get(image.format or "", f".{(image.format or 'img').lower()}")
+        suffix = suffix_of(part)
         self.bytes += part.stat().st_size
         os.replace(part, self.photographs / f"{len(self.names):04}{suffix}")
         self.names.append(name)

@@ -5,18 +5,14 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from ccnn._util.errors import UserError
 from ccnn.annotations.tag_file import save
 from ccnn.images.reading import read_image, shrink
 
 THUMBNAIL, PICTURE = SIDES = 320, 1280          # long sides of the copies that the page shows
 
-PIXELS = 100_000_000                            # of a photograph that is brought; more take too much memory
-
 
 def make_copy(source: Path, copy: Path, side: int) -> None:
     """A smaller JPEG of a photograph. Copies of what the file was before are removed."""
-    check_size(source)
     picture = Image.fromarray(shrink(read_image(source, least_side=side), side))
     data = io.BytesIO()
     picture.save(data, "JPEG", quality=85)
@@ -28,18 +24,4 @@ def make_copy(source: Path, copy: Path, side: int) -> None:
 
 def check_photograph(source: Path) -> tuple:
     """(height, width) of a photograph that can be read to its last pixel."""
-    check_size(source)
     return np.shape(read_image(source))[:2]
-
-
-def check_size(source: Path) -> None:
-    """UserError if a photograph has too many pixels, before any of them is decoded."""
-    try:
-        with Image.open(source) as image:
-            width, height = image.size
-    except Image.DecompressionBombError:
-        raise UserError(f"{source.name}: has too many pixels; reduce it to {PIXELS // 1_000_000} megapixels") from None
-    except (OSError, SyntaxError, ValueError):
-        return                                  # read_image says what is wrong
-    if width * height > PIXELS:
-        raise UserError(f"{source.name}: has {width} x {height} pixels; reduce it to {PIXELS // 1_000_000} megapixels")

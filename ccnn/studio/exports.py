@@ -9,9 +9,9 @@ import numpy as np
 from ccnn._util.errors import ImageError
 from ccnn.images.labels import BACKGROUND, indexed
 from ccnn.images.overlays import mask_text
+from ccnn.images.reading import upright_shape
 from ccnn.studio.album import NotThere
 from ccnn.studio.view import Head, mask_of, read_features
-from ccnn.training.features import upright_shape
 
 # For the pool
 

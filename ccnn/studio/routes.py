@@ -12,17 +12,18 @@ from starlette.responses import FileResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 
 from ccnn._util.errors import UserError
+from ccnn.images.formats import PIXELS
 from ccnn.images.overlays import colours
+from ccnn.images.reading import upright_shape
 from ccnn.studio import shapes
 from ccnn.studio.album import Conflict, NotThere
 from ccnn.studio.batches import MOST, MOST_BYTES, Batch
-from ccnn.studio.copies import PICTURE, PIXELS, THUMBNAIL, check_photograph
+from ccnn.studio.copies import PICTURE, THUMBNAIL, check_photograph
 from ccnn.studio.exports import coco, coco_regions, mask_file, parts, zipped
 from ccnn.studio.gate import error
 from ccnn.studio.shapes import Wrong, read_json
 from ccnn.studio.view import explain, mask_of, mask_png, probability_png, scribble_png, shades
 from ccnn.studio.workshop import Workshop
-from ccnn.training.features import upright_shape
 
 PAGE = Path(__file__).resolve().parent / "page"
 

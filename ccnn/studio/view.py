@@ -21,7 +21,7 @@ from ccnn._util.errors import ImageError, UserError
 from ccnn.images.grid import Axis, Scores, label_map, mean_scores, sample
 from ccnn.images.labels import BACKGROUND, VOID
 from ccnn.images.overlays import DARK, GREY, LIGHT, colours
-from ccnn.images.reading import fit
+from ccnn.images.reading import fit, upright_shape
 from ccnn.nets.backbones import VGG16
 from ccnn.nets.prototxt import SYSTEMS
 from ccnn.project.learn import RECIPE, bounds_of
@@ -31,7 +31,6 @@ from ccnn.supervision.constraints import area_rows, with_area_bounds
 from ccnn.supervision.kinds import SUPERVISION
 from ccnn.supervision.known import ConstraintBuilder, solve
 from ccnn.supervision.marks import known_cells
-from ccnn.training.features import upright_shape
 
 SIDE = 320                  # long side of a mask of p
 

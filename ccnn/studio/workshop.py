@@ -22,6 +22,7 @@ from ccnn._util.files import digest, remove_parts
 from ccnn._util.paths import typed
 from ccnn.annotations.tag_file import save
 from ccnn.images.overlays import colours
+from ccnn.images.reading import upright_shape
 from ccnn.project.folder import PRIORS
 from ccnn.studio.album import CLASSES, TAGS, Album, NotThere, Photograph
 from ccnn.studio.batches import Batches
@@ -40,7 +41,6 @@ from ccnn.studio.view import (
     read_head,
     read_model_head,
 )
-from ccnn.training.features import upright_shape
 
 TICK = 0.4              # seconds between two looks at what the children have done
 

@@ -13,7 +13,7 @@ import numpy as np
 from ccnn._util.errors import ImageError, Mistakes, UserError, suggest
 from ccnn.images.labels import BACKGROUND, VOID
 from ccnn.images.lookup import Photographs, same_name
-from ccnn.images.reading import open_image, read_mask
+from ccnn.images.reading import read_mask, read_painted
 
 
 class Scribbles:
@@ -52,11 +52,7 @@ class Scribbles:
             return None
         if self.colours is None:
             return read_mask(path, len(self.classes))
-        picture = np.asarray(open_image(path).convert("RGBA"))
-        mask = np.full(picture.shape[:2], VOID, np.uint8)
-        opaque = picture[..., 3] == 255
-        for colour, label in self.colours.items():
-            mask[opaque & (picture[..., :3] == colour).all(axis=2)] = label
+        mask = read_painted(path, self.colours)
         if (mask == VOID).all():
             colours = ", ".join("#" + bytes(colour).hex() for colour in self.colours)
             raise ImageError(f"{path}: has none of the colours {colours}; "

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 import numpy as np
-from PIL import Image
 
 from ccnn._util.errors import ImageError, UserError
 from ccnn._util.files import digest, remove_parts, whole_file
@@ -26,7 +25,7 @@ from ccnn._util.text import duration
 from ccnn._util.workers import Jobs, in_processes
 from ccnn.data.samples import Samples, own_folder
 from ccnn.images.ids import SUFFIX, SUFFIXES
-from ccnn.images.reading import fit, read_image, shrink
+from ccnn.images.reading import fit, read_image, shrink, upright_shape
 from ccnn.inference.engines import Forward, load_forward
 from ccnn.nets.backbones import VGG16
 
@@ -103,18 +102,6 @@ def features_shape(file: str, size: int, blob: str = "features") -> tuple[int, i
     """Shape of the features of an image, from the head of its file."""
     channels, fewer = VGG16.blobs[blob]
     return channels, *(VGG16.cells(length) - fewer for length in fit(*upright_shape(file), size))
-
-
-def upright_shape(file: str) -> tuple[int, int]:
-    """(height, width) of an image, from the head of its file."""
-    try:
-        with Image.open(file) as image:
-            lying = image.getexif().get(0x0112, 1) >= 5
-            return (image.width, image.height) if lying else (image.height, image.width)
-    except PermissionError:
-        raise ImageError(f"{file}: may not be read; give yourself the permission") from None
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
-        raise ImageError(f"{file}: is not an image that can be read") from None
 
 
 def is_whole(path: Path, shape: tuple[int, ...]) -> bool:
