@@ -6,7 +6,15 @@ from sample_voc import make_sample
 from tiny_voc import annotation
 
 from ccnn._util.errors import Mistakes
-from ccnn.project.checks import check_folder, check_rules, check_tags, fingerprint, near_duplicates
+from ccnn.data.samples import Samples
+from ccnn.project.checks import (
+    check_folder,
+    check_rules,
+    check_tags,
+    fingerprint,
+    leave_out_unreadable,
+    near_duplicates,
+)
 from ccnn.project.folder import read_folder
 from ccnn.supervision.kinds import SUPERVISION
 
@@ -150,9 +158,24 @@ def test_photographs_that_cannot_be_read_are_named_at_once(own, tmp_path):
     folder = own(TABLE)
     for k in (5, 8):
         (tmp_path / f"{k}.jpg").write_bytes(b"no photograph")
-    with pytest.raises(Mistakes, match="2 mistakes .*5.jpg: is not an image that can be read; mend it, or remove its "
-                                       r"row \(2\).*8.jpg"):
+    with pytest.raises(Mistakes, match="2 mistakes .*5.jpg: is not an image that can be read; need JPEG.*; mend it, "
+                                       r"or remove its row \(2\).*8.jpg"):
         check_folder(folder)
+
+
+def test_a_photograph_that_cannot_be_read_is_left_out(own, tmp_path):
+    folder = own(TABLE)
+    whole = (tmp_path / "5.jpg").read_bytes()
+    (tmp_path / "5.jpg").write_bytes(whole[:len(whole) // 2])
+    rest, sentences = leave_out_unreadable(folder)
+    assert set(folder.photographs) - set(rest.photographs) == {"5"} == set(rest.left_out)
+    assert len(sentences) == 1 and "5.jpg: is damaged: " in sentences[0] and "leaves it out" in sentences[0]
+    samples = Samples({**rest.settings, "tops": ["data", "tags"]})          # what Caffe is shown
+    assert samples.ids == list(rest.photographs) and check_folder(rest) == []
+    for id in folder.photographs:
+        (tmp_path / f"{id}.jpg").write_bytes(b"no photograph")
+    with pytest.raises(Mistakes, match=f"{len(folder.photographs)} mistakes"):
+        leave_out_unreadable(folder)
 
 
 def annotated(tmp_path, **objects):

@@ -442,7 +442,6 @@ def test_tables_from_windows_without_sizes_and_a_folder_that_moves(place, run):
     ("classes.txt", "\n", "wrong/classes.txt: lists 0 classes besides the background; expected 1 to 254"),
     ("classes.txt", "cat\ndog\n\u202eevil\n",
      r"wrong/classes.txt: the class name '\u202eevil' holds control characters"),
-    ("0.jpg", "no image", "wrong/0.jpg: is not an image that can be read; mend it, or remove its row"),
     ("constraints.toml", "[dgo]\nleast = 0.1\n", "wrong/constraints.toml, dgo: is not a class; did you mean 'dog'?"),
     ("constraints.toml", '[[rule]]\nlarger = ["cat", "background"]\n[cat]\nmost = 0.1\n',
      "wrong/constraints.toml, photographs of cat (0): [[rule]] larger = [\"cat\", \"background\"] and [cat] most = 0.1 "

@@ -174,7 +174,7 @@ def test_a_photograph_without_permission_is_not_called_damaged(tmp_path, monkeyp
     """Patched, because a superuser may read everything."""
     Image.new("RGB", (4, 3)).save(tmp_path / "a.png")
 
-    def refuse(*_):
+    def refuse(*_, **options):
         raise PermissionError(13, "Permission denied")
     monkeypatch.setattr(Image, "open", refuse)
     for read in (read_image, lambda path: features_shape(path, 224)):

@@ -234,9 +234,10 @@ def test_bombs_and_rubbish_are_refused(studio, target):
     target = target.format(studio.ask("POST", "/api/batches", {}).json["batch"])
     before = everything(studio.folder)
     whole = jpeg((400, 300))
-    for data, words in ((bomb(), "too many pixels"), (bomb(12_000, 9_000), "reduce it"), (b"", "empty"),
+    for data, words in ((bomb(), "too many pixels"), (bomb(12_000, 11_000), "reduce it"), (b"", "empty"),
                         (whole[:len(whole) // 2], "damaged"), (b"<svg onload='alert(1)'/>", "not an image"),
-                        (b"\x89PNG\r\n\x1a\n" + bytes(100), "")):
+                        (b"\x89PNG\r\n\x1a\n" + bytes(100), ""), (b"DDS " + bytes(124), "not an image"),
+                        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EOF\n", "not an image")):
         answer = studio.ask("POST", target, data)
         assert answer.status == 422 and words in answer.error, (words, answer.status, answer.body)
         assert "new.png" in answer.error and str(studio.folder) not in answer.error

@@ -26,7 +26,7 @@ import os
 
 from ccnn.cli import command
 from ccnn.inference.caffe_net import load_caffe
-from ccnn.project.checks import check_folder
+from ccnn.project.checks import check_folder, leave_out_unreadable
 from ccnn.project.folder import read_folder
 from ccnn.project.learn import RECIPE, Lesson
 from ccnn.project.results import folds, hold_out, look, scores, write
@@ -38,14 +38,14 @@ def main(argv=None):
     args = parse_args(argv)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")      # for Caffe: one process per core is faster than threads
     load_caffe()
-    folder = read_folder(args.photos)
+    folder, left_out = leave_out_unreadable(read_folder(args.photos))
     lesson = Lesson(folder, args.steps, args.seed, args.again)
     wanted = "plain" if args.no_check else "checked"
     trained = lesson.trained and lesson.model_is_there
     done = trained and lesson.is_reported(wanted)
     parts = [] if done or args.no_check else folds(lesson)
     warnings = [] if done else check_folder(folder, {id: number for number, part in enumerate(parts) for id in part})
-    for sentence in [lesson.beginning, *lesson.notes, *warnings]:
+    for sentence in [*left_out, lesson.beginning, *lesson.notes, *warnings]:
         command.say(sentence)
     if done:
         return 0
@@ -57,7 +57,7 @@ def main(argv=None):
         lesson.write_model()
         command.say(f"{lesson.model}: ready")
     photographs = look(lesson)
-    said = [*warnings, *lesson.notes]
+    said = [*left_out, *warnings, *lesson.notes]
     write(lesson, said, photographs, None, UNCHECKED if args.no_check else "Being computed.")
     if not args.no_check:
         tallies, sentence = hold_out(lesson, parts)

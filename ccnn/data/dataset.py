@@ -31,7 +31,7 @@ class DataSet:
     """
 
     def __init__(self, root, split=None, classes=None, images=None, masks=None, tags_from="masks", supervised=None,
-                 scribbles=None, shares=None, unlisted="stop"):
+                 scribbles=None, shares=None, without=None, unlisted="stop"):
         if not os.path.isdir(root):
             raise UserError(f"{root}: no such folder; {GET_VOC} into data/VOCdevkit/VOC2012, or name a folder "
                             'of your own as "root" in the net\'s param_str')
@@ -41,7 +41,8 @@ class DataSet:
         self.masks = self.folder(masks, "SegmentationClassAug", "SegmentationClass")
         self.csv = None if tags_from in ("masks", "annotations") else read_tags(self.path(tags_from), self.classes)
         self.own_list = split is not None
-        self.source, self.ids = self.find_ids(split)
+        self.source, ids = self.find_ids(split)
+        self.ids = [id for id in ids if id not in set(without or ())]
         self.labelled = self.find_labelled(supervised)
         self.scribbles = self.find_scribbles(scribbles) if scribbles else None
         self.shares = read_shares(self.path(shares), self.ids) if shares else None

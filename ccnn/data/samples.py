@@ -54,6 +54,7 @@ FILES = {       # what DataSet takes
                                                "directory; or a constraints.toml that names it"),
     "shares": Setting(optional(TEXT), None, "CSV file with a line `image,share` for every image: the part of it that "
                                             "is background, as far as somebody knows or guesses it"),
+    "without": Setting(optional(NAMES), None, "ids of images that are left out, although they are listed"),
     "unlisted": Setting(one_of("stop", "skip"), "stop", '"stop" at an object in Annotations whose class is not among '
                                                         'the classes, or "skip" it: its pixels are background'),
 }

@@ -22,7 +22,7 @@ FORMATS = {"JPEG": (".jpg", ".jpeg", ".jfif", ".jpe"), "PNG": (".png",), "WEBP":
 
 HEIC = {"HEIF": (".heic", ".heif")}                     # with pillow-heif installed
 
-READ = "JPEG, PNG, WebP, TIFF, BMP, GIF"                # the formats, in sentences
+READ = "JPEG, PNG, WebP, TIFF, BMP or GIF"              # the formats, in sentences
 
 SUFFIXES = tuple(suffix for suffixes in {**FORMATS, **HEIC}.values() for suffix in suffixes)
 
@@ -63,8 +63,8 @@ def open_image(source: Source, name: object = None) -> Iterator[Image.Image]:
     except MemoryError:
         raise ImageError(f"{name}: decoding it takes more memory than there is; reduce it") from None
     except Exception as error:      # of a damaged file: OSError, SyntaxError, struct.error, ZeroDivisionError and more
-        raise ImageError(f"{name}: is damaged: {error or type(error).__name__}; save it again from another program, "
-                         "or remove it") from None
+        raise ImageError(f"{name}: is damaged: {str(error) or type(error).__name__}; "
+                         "save it again from another program, or remove it") from None
 
 
 def check_pixels(image: Image.Image, name: object) -> None:
@@ -81,7 +81,7 @@ def why_unreadable(source: Source) -> str:
             head = file.read(16)
     if head[4:8] == b"ftyp" and head[8:11] in (b"hei", b"hev", b"mif", b"msf") and not heic_is_readable():
         return "is a HEIC image; install pillow-heif (pip install ccnn[heic]), or convert it to JPEG"
-    return f"is not an image that can be read ({READ}); convert it to one of these"
+    return f"is not an image that can be read; need {READ}"
 
 
 @functools.lru_cache(maxsize=1)

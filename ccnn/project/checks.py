@@ -12,6 +12,7 @@ weights or Caffe.
 near_duplicates says which photographs are nearly the same. Who holds photographs out should keep such pairs together,
 or give check_folder the parts (`folds`), so that it warns.
 """
+import functools
 import os
 from collections import defaultdict
 
@@ -121,10 +122,30 @@ def together(tags):
 def fingerprint(path):
     """(143,) bool: which of the lowest frequencies of a photograph are above their median. Size, quality and brightness
     hardly matter."""
+    if not os.path.isfile(path):
+        raise ImageError(f"{path}: no such file")
+    return read_fingerprint(path, os.stat(path).st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=10_000)
+def read_fingerprint(path, _):
     rgb = read_image(path, least_side=64)
     gray = np.asarray(Image.fromarray(rgb).convert("L").resize((32, 32), Image.Resampling.BOX), float)
     waves = dctn(gray, norm="ortho")[:FREQUENCIES, :FREQUENCIES].ravel()[1:]        # without the mean
     return waves > np.median(waves)
+
+
+def leave_out_unreadable(folder):
+    """(the folder without the photographs that cannot be read, [a sentence about each of them])"""
+    wrong = {}
+    for id, known in folder.photographs.items():
+        try:
+            fingerprint(known.file)
+        except ImageError as error:
+            wrong[id] = f"{error}; the training leaves it out"
+    if len(wrong) == len(folder.photographs):
+        read_fingerprints(folder)               # raises: nothing is left
+    return folder.without(wrong), list(wrong.values())
 
 
 def read_fingerprints(folder):
@@ -193,7 +214,8 @@ def check_rules(folder, supervision, bounds):
     if not folder.priors:
         return []
     if folder.priors.scribbles:
-        folder.priors.scribbles.check({id: known.present for id, known in folder.photographs.items()})
+        folder.priors.scribbles.check({id: known.present
+                                       for id, known in {**folder.photographs, **folder.left_out}.items()})
         check_scribble_sizes(folder)
     data = DataSet(**folder.settings)
     needs = {blob.needs for blob in supervision.blobs}

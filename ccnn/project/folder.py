@@ -50,6 +50,15 @@ class OwnFolder(NamedTuple):
     system: str                 # what can be learned from: "tags", "size" or "boxes" of ccnn.nets.prototxt.SYSTEMS
     priors: Optional[Priors]
     untagged: list              # photographs that are there, of which nothing is known
+    left_out: dict = {}         # {id: Known} of photographs that cannot be read
+
+    def without(self, ids: Collection[str]) -> "OwnFolder":
+        """The folder, but these photographs are left out."""
+        if not ids:
+            return self
+        return self._replace(settings={**self.settings, "without": sorted(ids)},
+                             photographs={id: known for id, known in self.photographs.items() if id not in ids},
+                             left_out={id: self.photographs[id] for id in ids})
 
     @property
     def work(self) -> Path:

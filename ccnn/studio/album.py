@@ -39,6 +39,8 @@ CLASSES, TAGS = "classes.txt", "tags.csv"
 
 SEPARATORS = ";,|"          # between tags in tags.csv
 
+DAMAGED = "is damaged, or not a photograph; replace it, or remove it"
+
 UNDO = 20                   # scribbles of a photograph that can be taken back
 
 
@@ -111,7 +113,7 @@ class Album:
         self.rows_alone: list[str] = []             # what is wrong with rows of tags.csv, for ccnn learn
         self.seen: Optional[tuple] = None
         self.folder_stamp: Optional[tuple] = None
-        self.damaged: dict[str, tuple] = {}             # {path: stamp} of files that could not be read
+        self.unreadable: dict[str, tuple] = {}          # {path: (stamp, why)} of files that could not be read
         self.rules_stamp: Optional[tuple] = None        # of constraints.toml
         self._why: tuple = 0, None                      # (revision, why_not)
 
@@ -233,16 +235,19 @@ class Album:
                 photograph.problem = "its name has characters that a table cannot hold; rename it"
             elif leads_out(images / photograph.path, self.root):
                 photograph.problem = "is a link out of the folder; copy the file there"
-            elif self.damaged.get(photograph.path) == photograph.stamp:
-                photograph.problem = "is damaged, or no photograph; replace it, or remove it"
+            elif self.is_unreadable(photograph):
+                photograph.problem = self.unreadable[photograph.path][1]
 
-    def mark_damaged(self, photographs: list) -> None:
+    def is_unreadable(self, photograph: Photograph) -> bool:
+        """Whether the file could not be read, and is still the same."""
+        return self.unreadable.get(photograph.path, ("", ""))[0] == photograph.stamp
+
+    def mark_unreadable(self, photographs: list, why: str = DAMAGED) -> None:
         """These cannot be read, as long as their files stay as they are."""
-        new = [photograph for photograph in photographs
-               if self.damaged.get(photograph.path) != photograph.stamp and not photograph.problem]
+        new = [photograph for photograph in photographs if not photograph.problem]
         for photograph in new:
-            self.damaged[photograph.path] = photograph.stamp
-            photograph.problem = "is damaged, or no photograph; replace it, or remove it"
+            self.unreadable[photograph.path] = photograph.stamp, why
+            photograph.problem = why
             photograph.revision = self.revision + 1
         if new:
             self.revision += 1
@@ -307,7 +312,8 @@ class Album:
             return "add a class first"
         if not any(photograph.tags for photograph in self.decided()):
             return "tag some photographs first"
-        broken = [photograph.path for photograph in self.decided() if photograph.problem]
+        broken = [photograph.path for photograph in self.decided()
+                  if photograph.problem and not self.is_unreadable(photograph)]         # ccnn learn leaves those out
         return f"{broken[0]}{and_more(broken)}: cannot be learned from; remove its tags" if broken else None
 
     # Tags

@@ -202,8 +202,9 @@ class Workshop:
         if not path.is_file():
             try:
                 await self.pool.run(make_copy, source, path, side)
-            except ImageError:
-                await self.change(self.album.mark_damaged, [photograph])
+            except ImageError as error:
+                why = str(error).replace(f"{source}: ", "")
+                await self.change(self.album.mark_unreadable, [photograph], why)
                 raise
         return path
 
@@ -231,7 +232,7 @@ class Workshop:
         elif missing and not self.training:
             self.features_rate = None
             if self.ahead.code == 0 and self.tried == wanted:
-                await self.change(self.album.mark_damaged, self.without_features())
+                await self.change(self.album.mark_unreadable, self.without_features())
             elif self.tried != wanted or now - self.tried_at > AGAIN:
                 self.tried, self.tried_at = wanted, now
                 await self.ahead.start("ahead", str(self.root), "--jobs", str(os.cpu_count()))
