@@ -171,7 +171,7 @@ def test_a_photograph_that_cannot_be_read_is_left_out(own, tmp_path):
     assert set(folder.photographs) - set(rest.photographs) == {"5"} == set(rest.left_out)
     assert len(sentences) == 1 and "5.jpg: is damaged: " in sentences[0] and "leaves it out" in sentences[0]
     samples = Samples({**rest.settings, "tops": ["data", "tags"]})          # what Caffe is shown
-    assert samples.ids == list(rest.photographs) and check_folder(rest) == []
+    assert samples.ids == list(rest.photographs) and len(check_folder(rest)) == 1       # few photographs
     for id in folder.photographs:
         (tmp_path / f"{id}.jpg").write_bytes(b"no photograph")
     with pytest.raises(Mistakes, match=f"{len(folder.photographs)} mistakes"):
