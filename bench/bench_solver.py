@@ -25,7 +25,7 @@ from ccnn import Constraints, box_constraints, maximize, size_constraints, tag_c
 from ccnn._util.errors import UserError
 from ccnn._util.files import whole_file
 from ccnn.cli import command
-from ccnn.solver.dual import exp_pass
+from ccnn.solver._exponential import exp_pass
 
 for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"          # read when NumPy is imported

@@ -10,7 +10,7 @@ import numpy as np
 
 import ccnn
 from ccnn.images.labels import VOID
-from ccnn.supervision.rules_file import read_priors
+from ccnn.supervision.rules_file import read_rules
 
 CLASSES = ("background", "cat", "dog")
 COLOURS = np.array([(0.93, 0.93, 0.91), (0.90, 0.45, 0.10), (0.10, 0.40, 0.75)])   # they differ for the colour-blind
@@ -57,7 +57,7 @@ def solve(f, rule, folder):
     (folder / "constraints.toml").write_text(rule)
     if "scribbles" in rule:
         c = c & ccnn.mask_constraints(scribble(), 3)
-    solution = ccnn.maximize(f, read_priors(folder / "constraints.toml", CLASSES).apply(c, SHAPE))
+    solution = ccnn.maximize(f, read_rules(folder / "constraints.toml", CLASSES).apply(c, SHAPE))
     assert solution.status == "optimal", (rule, solution)
     return solution.p
 

@@ -20,9 +20,9 @@ from ccnn._util.errors import suggest
 from ccnn._util.settings import COUNT, POSITIVE, SWITCH, TEXT, Setting, optional, parse, read_settings
 from ccnn.images.labels import VOC_CLASSES, read_classes
 from ccnn.supervision.baselines import log_softmax
-from ccnn.supervision.kinds import LABELS, NUMBER_OF_IMAGE, SUPERVISION
+from ccnn.supervision.kinds import LABELS_BLOB, NUMBER_BLOB, SUPERVISION
 from ccnn.supervision.known import MASK_SHARE, ConstraintBuilder, solve_batch, violation
-from ccnn.supervision.rules_file import read_priors
+from ccnn.supervision.rules_file import read_rules
 
 
 class ConstrainedLossLayer(LossLayer):
@@ -90,8 +90,8 @@ class ConstrainedLossLayer(LossLayer):
         except (TypeError, ValueError) as error:
             self.fail(error)
         self.classes = read_classes(settings["classes"]) if settings["classes"] else VOC_CLASSES
-        self.priors = read_priors(settings["priors"], self.classes) if settings["priors"] else None
-        self.builder = ConstraintBuilder(self.supervision, bounds, self.priors, settings["mask_share"])
+        self.rules = read_rules(settings["priors"], self.classes) if settings["priors"] else None
+        self.builder = ConstraintBuilder(self.supervision, bounds, self.rules, settings["mask_share"])
         self.counts = {"infeasible": 0, "stalled": 0}
         if settings["hold"] > 1 and settings["hardness"] != 1:
             self.fail(f"hold = {settings['hold']} needs hardness 1, with which p and q share one energy")
@@ -101,20 +101,20 @@ class ConstrainedLossLayer(LossLayer):
         return settings
 
     def check_blobs(self, bottoms, tops):
-        held = (NUMBER_OF_IMAGE,) if self.settings["hold"] > 1 else ()
+        held = (NUMBER_BLOB,) if self.settings["hold"] > 1 else ()
         need = len(self.inputs) + len(held)
         if bottoms not in (need, need + 1) or tops not in (1, 2):
             self.fail(f"takes bottoms {', '.join(self.inputs)}[, labels]{', number' * len(held)} with supervision "
                       f"{self.settings['supervision']!r}, and tops loss[, diagnostics]; got {bottoms} and {tops}")
         self.knows_pixels = bottoms > need
         if self.knows_pixels:
-            self.given += (LABELS,)
+            self.given += (LABELS_BLOB,)
         self.given += held
 
     def fit(self, shapes, top):
         super().fit(shapes, top)
         images, labels, height, width = shapes[0]
-        if self.priors and labels != len(self.classes):
+        if self.rules and labels != len(self.classes):
             self.fail(f"scores have {labels} labels; {self.settings['classes'] or 'VOC'} has {len(self.classes)}, with "
                       'the background; "classes" names the list for "priors"')
         self.scale = 1.0 if self.settings["normalize"] else float(height * width)
@@ -154,7 +154,7 @@ class ConstrainedLossLayer(LossLayer):
 
     def held_loss(self, k, c, f, diff, bottom):
         """The loss of image k, whose p stays as it was found for settings["hold"] visits."""
-        number, mirrored = NUMBER_OF_IMAGE.read(bottom[len(self.given)].data[k])
+        number, mirrored = NUMBER_BLOB.read(bottom[len(self.given)].data[k])
         shape, turn = self.shapes[0][1:], -1 if mirrored else 1
         p, visits = self.held.get(number, (None, 0))
         if visits and p.shape != shape:
@@ -163,9 +163,9 @@ class ConstrainedLossLayer(LossLayer):
         log_q = log_softmax(finite(f))
         q = np.exp(log_q)
         if visits:
-            shown = p[:, :, ::turn].reshape(f.shape)
-            np.divide(q - shown, f.shape[1], out=diff)
-            loss = divergence(shown, log_q)
+            target = p[:, :, ::turn].reshape(f.shape)
+            np.divide(q - target, f.shape[1], out=diff)
+            loss = divergence(target, log_q)
             if self.diagnostics is not None:
                 self.diagnostics[k] = violation(c, q), 0, 0, 0
         else:

@@ -7,7 +7,7 @@ from reporting import Reporting
 
 from ccnn._util.errors import UserError
 from ccnn._util.settings import read_settings
-from ccnn.supervision.kinds import TAGS
+from ccnn.supervision.kinds import TAGS_BLOB
 
 LARGEST = float(np.finfo(np.float32).max)       # the largest number that a blob can hold
 
@@ -26,7 +26,7 @@ class LossLayer(Reporting, caffe.Layer):
     """
 
     SETTINGS = {}
-    given = (TAGS,)         # the bottoms after the scores; `blobs` would hide those of caffe.Layer: the weights
+    given = (TAGS_BLOB,)         # the bottoms after the scores; `blobs` would hide those of caffe.Layer: the weights
     scale = 1.0             # factor of loss and gradient
 
     def setup(self, bottom, top):
@@ -126,7 +126,7 @@ class LossLayer(Reporting, caffe.Layer):
 
     def present(self, k, bottom):
         """The labels of image k, in ascending order."""
-        return np.flatnonzero(TAGS.read(bottom[1].data[k]))
+        return np.flatnonzero(TAGS_BLOB.read(bottom[1].data[k]))
 
 
 def finite(f):

@@ -15,7 +15,7 @@ from ccnn.images.labels import BACKGROUND, LABELS
 from ccnn.images.reading import fit, read_image, shrink
 from ccnn.nets.backbones import VGG16
 from ccnn.supervision.baselines import adaptive_bias
-from ccnn.supervision.kinds import SUPERVISION, TAGS
+from ccnn.supervision.kinds import SUPERVISION, TAGS_BLOB
 from ccnn.supervision.known import ConstraintBuilder, solve
 
 TINY = 1e-10            # stands for a probability of 0 before its logarithm is taken
@@ -63,11 +63,11 @@ def constrained(settings):
 def adapted(settings):
     """EM-Adapt: the same, with the scores after its E-step's bias. Their best labels are those that it trains with."""
     def latent(known, f):
-        labels = np.flatnonzero(TAGS.read(known[0]))
+        labels = np.flatnonzero(TAGS_BLOB.read(known[0]))
         scores = f[labels]
         b = adaptive_bias(scores.reshape(labels.size, -1), **settings, background=labels[0] == BACKGROUND)
         return labels, scores + b[:, None, None]
-    return (TAGS.name,), latent
+    return (TAGS_BLOB.name,), latent
 
 
 def mask(scores, rgb, labels, size, preset):

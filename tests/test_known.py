@@ -25,7 +25,7 @@ from ccnn.supervision.known import (
     with_known_pixels,
     without_rows,
 )
-from ccnn.supervision.rules_file import read_priors
+from ccnn.supervision.rules_file import read_rules
 
 CLASSES = ["background", "cat", "dog"]
 SHAPE = (4, 5)
@@ -44,7 +44,7 @@ def f():
 @pytest.fixture
 def rules(tmp_path):
     (tmp_path / "constraints.toml").write_text("[cat]\nmost = 0.1\n[background]\nmost = 0.95\n")
-    return read_priors(str(tmp_path / "constraints.toml"), CLASSES)
+    return read_rules(str(tmp_path / "constraints.toml"), CLASSES)
 
 
 # The sources and their order

@@ -13,7 +13,7 @@ from ccnn.data.background_shares import background_share, guess, read_shares, wr
 from ccnn.data.samples import Samples
 from ccnn.images.labels import VOID
 from ccnn.images.reading import read_mask
-from ccnn.supervision.kinds import SHARE, SUPERVISION, share_constraints
+from ccnn.supervision.kinds import SHARE_BLOB, SUPERVISION, share_constraints
 
 # --- the regression
 
@@ -102,10 +102,10 @@ def test_an_image_of_background_alone_has_no_upper_bound():
 
 
 def test_shares_outside_0_to_1_are_refused():
-    assert SUPERVISION["share"].blobs[1] is SHARE and SHARE.read(np.array([0.25])) == 0.25
+    assert SUPERVISION["share"].blobs[1] is SHARE_BLOB and SHARE_BLOB.read(np.array([0.25])) == 0.25
     for wrong in (-0.1, 1.1, np.nan):
         with pytest.raises(ValueError, match="share must be in 0..1; got"):
-            SHARE.read(np.array([wrong]))
+            SHARE_BLOB.read(np.array([wrong]))
 
 
 # --- from masks and features to the blob

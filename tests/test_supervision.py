@@ -17,14 +17,12 @@ from ccnn.solver.constraints import Constraints
 from ccnn.supervision.baselines import log_softmax
 from ccnn.supervision.constraints import tag_constraints
 from ccnn.supervision.kinds import (
-    BOXES,
-    LABELS,
-    SIZES,
+    SIZES_BLOB,
     SUPERVISION,
-    TAGS,
+    TAGS_BLOB,
     TRIAL,
-    Blob,
     Supervision,
+    SupervisionBlob,
     all_blobs,
     flags,
 )
@@ -54,35 +52,36 @@ def test_examples_are_what_the_blobs_hold(kind):
 
 
 @pytest.mark.parametrize("blob, shape, fits, words", [
-    (TAGS, (3, 21), True, "3 x 21"), (TAGS, (3, 21, 1, 1), True, "3 x 21"), (TAGS, (3, 20), False, "3 x 21"),
-    (TAGS, (1, 21), False, "3 x 21"), (TAGS, (63,), False, "3 x 21"),
-    (TAGS, (1, 3, 21), False, "3 x 21"),
-    (BOXES, (3, 7, 5), True, "3 x B x 5"), (BOXES, (3, 7, 4), False, "3 x B x 5"), (BOXES, (3, 5), False, "3 x B x 5"),
-    (LABELS, (3, 1, 4, 6), True, "3 x 1 x 4 x 6"), (LABELS, (3, 4, 6), True, "3 x 1 x 4 x 6"),
-    (LABELS, (3, 1, 6, 4), False, "3 x 1 x 4 x 6"), (LABELS, (1, 3, 4, 6), False, "3 x 1 x 4 x 6"),
+    ("tags", (3, 21), True, "3 x 21"), ("tags", (3, 21, 1, 1), True, "3 x 21"), ("tags", (3, 20), False, "3 x 21"),
+    ("tags", (1, 21), False, "3 x 21"), ("tags", (63,), False, "3 x 21"), ("tags", (1, 3, 21), False, "3 x 21"),
+    ("boxes", (3, 7, 5), True, "3 x B x 5"), ("boxes", (3, 7, 4), False, "3 x B x 5"),
+    ("boxes", (3, 5), False, "3 x B x 5"),
+    ("labels", (3, 1, 4, 6), True, "3 x 1 x 4 x 6"), ("labels", (3, 4, 6), True, "3 x 1 x 4 x 6"),
+    ("labels", (3, 1, 6, 4), False, "3 x 1 x 4 x 6"), ("labels", (1, 3, 4, 6), False, "3 x 1 x 4 x 6"),
 ])
 def test_shapes_that_fit_scores(blob, shape, fits, words):
     scores = 3, 21, 4, 6
+    blob = all_blobs()[blob]
     assert blob.fits(shape, *scores) == fits and blob.words(*scores) == words
 
 
 def test_bits_are_bits():
     assert flags("tags", np.array([[1, 0, 1]], np.float32)).tolist() == [True, False, True]
     with pytest.raises(ValueError, match="sizes must be 0 or 1; got 0.5"):
-        SIZES.read(np.array([1, 0.5]))
+        SIZES_BLOB.read(np.array([1, 0.5]))
 
 
 # A kind of one's own
 
-def mostly_above(shown):
+def mostly_above(crop):
     """(L,) 1 where at least half of a label lies in the upper half of the grid."""
-    cells = shown.label_cells()
+    cells = crop.label_cells()
     rows = np.arange(len(cells))[:, None] < len(cells) / 2
     return np.array([np.sum((cells == l) & rows) >= np.sum((cells == l) & ~rows) and l in cells
-                     for l in range(shown.labels)], np.float32)
+                     for l in range(crop.labels)], np.float32)
 
 
-UPPER = Blob("upper", "1 where a label lies in the upper half", ("L",), "mask", make=mostly_above,
+UPPER = SupervisionBlob("upper", "1 where a label lies in the upper half", ("L",), "mask", make=mostly_above,
              read=lambda values: flags("upper", values), example=np.array([False, True]))
 
 
@@ -98,7 +97,7 @@ def halves_constraints(present, upper, shape, upper_beta=5.0):
 
 @pytest.fixture
 def halves(monkeypatch):
-    monkeypatch.setitem(SUPERVISION, "halves", Supervision([TAGS, UPPER], halves_constraints))
+    monkeypatch.setitem(SUPERVISION, "halves", Supervision([TAGS_BLOB, UPPER], halves_constraints))
 
 
 def net_of_halves(root, **settings):

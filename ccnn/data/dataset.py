@@ -11,9 +11,9 @@ from ccnn.images.ids import SUFFIX, SUFFIXES, find_list, inside, read_list
 from ccnn.images.labels import VOC_CLASSES, read_classes
 from ccnn.images.lookup import Photographs
 from ccnn.images.reading import read_mask
+from ccnn.supervision.crops import Annotation
 from ccnn.supervision.marks import Scribbles
-from ccnn.supervision.rules_file import read_priors
-from ccnn.supervision.visible import Facts
+from ccnn.supervision.rules_file import read_rules
 
 GET_VOC = "ccnn get-voc fetches VOC 2012"
 
@@ -100,7 +100,7 @@ class DataSet:
             return Scribbles(path, self.classes)
         if not os.path.exists(path):
             raise UserError(f"{path}: no such folder of scribbles, and no such constraints.toml")
-        scribbles = read_priors(path, self.classes).scribbles
+        scribbles = read_rules(path, self.classes).scribbles
         if scribbles is None:
             raise UserError(f"{path}: has no [scribbles]; name their folder instead, or leave the setting out")
         return scribbles
@@ -157,7 +157,7 @@ class DataSet:
     def box_file(self, id):
         return os.path.join(self.root, "Annotations", f"{id}.xml")
 
-    # What they say. needs : set of "tags", "boxes", "mask", as ccnn.supervision.kinds.Blob.needs
+    # What they say. needs : set of "tags", "boxes", "mask", as ccnn.supervision.kinds.SupervisionBlob.needs
 
     def needs_mask(self, id, needs):
         return ("tags" in needs and self.tags_from == "masks") or ("mask" in needs and id in self.labelled)
@@ -179,7 +179,7 @@ class DataSet:
             raise UserError('param_str: the top "share" needs "shares", the path of a CSV file')
 
     def read(self, id, needs):
-        """The facts about an image that are needed."""
+        """The parts of the annotation of an image that are needed."""
         mask, scribble, boxes, shapes = None, None, None, {}
         if self.needs_mask(id, needs):
             file = self.mask_file(id)
@@ -194,4 +194,5 @@ class DataSet:
             shapes[file], boxes = read_boxes(file, self.classes, self.unlisted)
         row = self.csv[id] if self.csv is not None else None
         share = self.shares[id] if self.shares is not None else None
-        return Facts(len(self.classes), self.tags_from, id in self.labelled, mask, boxes, row, shapes, scribble, share)
+        return Annotation(len(self.classes), self.tags_from, id in self.labelled, mask, boxes, row, shapes, scribble,
+                          share)

@@ -31,9 +31,9 @@ from ccnn.images.ids import inside
 from ccnn.images.labels import read_classes
 from ccnn.images.reading import fit, read_image, shrink
 from ccnn.nets.backbones import VGG16
+from ccnn.supervision.crops import CroppedAnnotation
 from ccnn.supervision.kinds import all_blobs
-from ccnn.supervision.rules_file import read_priors
-from ccnn.supervision.visible import Shown
+from ccnn.supervision.rules_file import RULES_FILE, read_rules
 
 FILES = {       # what DataSet takes
     "root": Setting(FOLDER, None, "the folder of JPEGImages, SegmentationClass, ... (VOCdevkit/VOC2012), or any folder "
@@ -168,11 +168,11 @@ class Samples:
         """Image `index`, mirrored if toss < 1/2, cropped at the fractions v of the way down and u across; of its sizes,
         the one at the fraction s."""
         flip = self.mirror and toss < 0.5
-        facts = self.data.read(self.ids[index], self.needs)._replace(number=int(index))
+        annotation = self.data.read(self.ids[index], self.needs)._replace(number=int(index))
         file, long_side = self.input_at(index, s)
-        value, y, x = self.window(file, long_side, flip, (v, u), facts.shapes)
-        shown = Shown(facts, y, x, flip, self.large)
-        return {name: self.blobs[name].make(shown) if name in self.blobs else value for name in self.tops}
+        value, y, x = self.window(file, long_side, flip, (v, u), annotation.shapes)
+        crop = CroppedAnnotation(annotation, y, x, flip, self.large)
+        return {name: self.blobs[name].make(crop) if name in self.blobs else value for name in self.tops}
 
     def input_at(self, index, s):
         """The file of the net's input, and the long side to which it is reduced."""
@@ -291,7 +291,7 @@ def feature_index(folder):
                         '"features" in param_str names') from None
 
 
-RULES, SCRIBBLES = "constraints.toml", "scribbles"         # in a folder of one's own
+SCRIBBLES = "scribbles"         # in a folder of one's own
 
 LAYERS = {"VOCDataLayer": Samples, "FeatureDataLayer": FeatureSamples}      # by the name of the data layer
 
@@ -312,9 +312,9 @@ def own_folder(root):
     if not os.path.isfile(table) and not boxes:
         raise UserError(f"{table}: no such file; write a line for every image into it, such as a.jpg,cat;dog")
     tags = {"tags_from": "tags.csv"} if os.path.isfile(table) else {"tags_from": "annotations", "unlisted": "skip"}
-    rules = os.path.join(root, RULES)
-    scribbled = os.path.isfile(rules) and read_priors(rules, read_classes(classes)).scribbles
-    return {"root": root, "classes": classes, **tags, **({"scribbles": RULES} if scribbled else {})}
+    rules = os.path.join(root, RULES_FILE)
+    scribbled = os.path.isfile(rules) and read_rules(rules, read_classes(classes)).scribbles
+    return {"root": root, "classes": classes, **tags, **({"scribbles": RULES_FILE} if scribbled else {})}
 
 
 def one_shape(shapes):

@@ -28,7 +28,7 @@ from ccnn.data.samples import SCRIBBLES, Samples
 from ccnn.images.grid import Axis, score_size
 from ccnn.images.labels import BACKGROUND
 from ccnn.images.reading import read_image
-from ccnn.supervision.visible import Shown
+from ccnn.supervision.crops import CroppedAnnotation
 
 FEW = 10                # photographs of a class; fewer teach little
 SHOWN = 5               # names in a sentence
@@ -69,7 +69,7 @@ def check_unused(folder):
         if named:
             sentences.append("Annotations has objects of classes that classes.txt does not list. They are left out, "
                              f"and their pixels count as background: {some(named, quoted=False)}.")
-    if os.path.isdir(os.path.join(folder.path, SCRIBBLES)) and not (folder.priors and folder.priors.scribbles):
+    if os.path.isdir(os.path.join(folder.path, SCRIBBLES)) and not (folder.rules and folder.rules.scribbles):
         sentences.append(f"The folder {SCRIBBLES} is not used: write a line [scribbles] into constraints.toml.")
     return sentences
 
@@ -211,33 +211,33 @@ def check_rules(folder, supervision, bounds):
     supervision : ccnn.supervision.kinds.Supervision, what the loss layer makes constraints of
     bounds      : {name: number}, the keyword arguments of its constraint function
     """
-    if not folder.priors:
+    if not folder.rules:
         return []
-    if folder.priors.scribbles:
-        folder.priors.scribbles.check({id: known.present
-                                       for id, known in {**folder.photographs, **folder.left_out}.items()})
+    if folder.rules.scribbles:
+        folder.rules.scribbles.check({id: known.present
+                                      for id, known in {**folder.photographs, **folder.left_out}.items()})
         check_scribble_sizes(folder)
     data = DataSet(**folder.settings)
     needs = {blob.needs for blob in supervision.blobs}
     shape = 2 * (score_size(SIDE, STRIDE),)
     known = {}
     for id in folder.photographs:
-        shown = whole_image(data.read(id, needs))
-        known[id] = supervision.constraints([blob.make(shown) for blob in supervision.blobs], len(data.classes), shape,
+        crop = whole_image(data.read(id, needs))
+        known[id] = supervision.constraints([blob.make(crop) for blob in supervision.blobs], len(data.classes), shape,
                                             **bounds)
-    return folder.priors.check(known, shape)
+    return folder.rules.check(known, shape)
 
 
-def whole_image(facts):
+def whole_image(annotation):
     """What is known of an image, on the grid of a square one."""
-    height, width = next(iter((facts.shapes or {}).values()), (SIDE, SIDE))
+    height, width = next(iter((annotation.shapes or {}).values()), (SIDE, SIDE))
     y, x = (Axis.of_image(size, SIDE, STRIDE, 0, 0) for size in (height, width))
-    return Shown(facts, y, x, flip=False, large_share=0.1)
+    return CroppedAnnotation(annotation, y, x, flip=False, large_share=0.1)
 
 
 def check_scribble_sizes(folder):
     """Mistakes unless every scribble has the size of its photograph."""
-    scribbles = folder.priors.scribbles
+    scribbles = folder.rules.scribbles
     samples = Samples({**folder.settings, "tops": ["data", "labels"], "mirror": False})
     mistakes = []
     for number, id in enumerate(samples.ids):

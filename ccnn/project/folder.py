@@ -23,12 +23,10 @@ from ccnn.data.samples import own_folder
 from ccnn.images.labels import BACKGROUND
 from ccnn.images.lookup import image_folder, list_photographs
 from ccnn.inference.model_file import check_classes
-from ccnn.supervision.rules import Priors
-from ccnn.supervision.rules_file import read_priors
+from ccnn.supervision.rules import Rules
+from ccnn.supervision.rules_file import RULES_FILE, read_rules
 
 WORK = ".ccnn"              # the tools' own files, in the folder of the photographs
-
-PRIORS = "constraints.toml"
 
 NAMED = 3                   # photographs that a sentence names; the rest is counted
 
@@ -48,7 +46,7 @@ class OwnFolder(NamedTuple):
     classes: tuple
     photographs: dict           # {id: Known}
     system: str                 # what can be learned from: "tags", "size" or "boxes" of ccnn.nets.prototxt.SYSTEMS
-    priors: Optional[Priors]
+    rules: Optional[Rules]
     untagged: list              # photographs that are there, of which nothing is known
     left_out: dict = {}         # {id: Known} of photographs that cannot be read
 
@@ -82,7 +80,7 @@ class OwnFolder(NamedTuple):
             return known.boxes and sorted([self.classes[label], *map(int, box)] for label, *box in known.boxes)
 
         def scribble(id, known):
-            scribbles = self.priors and self.priors.scribbles
+            scribbles = self.rules and self.rules.scribbles
             return digest(scribbles.file(id)) if scribbles and Path(scribbles.file(id)).is_file() else None
         return {
             "classes": list(self.classes),
@@ -91,7 +89,7 @@ class OwnFolder(NamedTuple):
             "large": of_each(lambda id, known: self.names(known.large)),
             "boxes": of_each(boxes),
             "scribbles": of_each(scribble),
-            "constraints": digest(self.priors.path) if self.priors else None,
+            "constraints": digest(self.rules.path) if self.rules else None,
         }
 
     def names(self, flags: np.ndarray) -> list:
@@ -112,10 +110,10 @@ def read_folder(root: str) -> OwnFolder:
         system = "boxes"
     else:
         system = "size" if any(known.large.any() for known in photographs.values()) else "tags"
-    priors = Path(root, PRIORS)
+    rules = Path(root, RULES_FILE)
     return OwnFolder(
         Path(root), settings, tuple(data.classes), photographs, system,
-        read_priors(str(priors), data.classes) if priors.is_file() else None,
+        read_rules(str(rules), data.classes) if rules.is_file() else None,
         [] if system == "boxes" else [path for path in list_photographs(image_folder(root))
                                       if "/" not in path and path not in listed])
 
@@ -142,7 +140,7 @@ def reasons(before: dict, now: dict) -> list:
     found = [*classes_changed(before["classes"], now["classes"]), *photographs_changed(before, now)]
     if before["constraints"] != now["constraints"]:
         verb = "is new" if not before["constraints"] else "changed" if now["constraints"] else "is gone"
-        found.append(f"{PRIORS} {verb}")
+        found.append(f"{RULES_FILE} {verb}")
     old, new = before["settings"], now["settings"]
     found += [f"--{key} is {new[key] or 'not given'}, and was {old.get(key) or 'not given'}"
               for key in new if old.get(key) != new[key]]

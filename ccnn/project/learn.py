@@ -45,6 +45,7 @@ from ccnn.project.checks import check_rules
 from ccnn.project.folder import OwnFolder, fingerprint, reasons
 from ccnn.project.predictions import ask, label_mask, small_shape
 from ccnn.supervision.kinds import SUPERVISION
+from ccnn.supervision.rules_file import RULES_FILE
 from ccnn.training.caffe_training import Training, prepare
 from ccnn.training.features import check_index, compute, plan_features
 
@@ -204,8 +205,8 @@ class Lesson:
         sizes   : of the features that it shows; None: all
         """
         folder = self.folder
-        name = {"classes": str(root / "classes.txt"), "priors": str(root / "constraints.toml")}
-        mirror = self.recipe.mirror and not (folder.priors and folder.priors.handed)
+        name = {"classes": str(root / "classes.txt"), "priors": str(root / RULES_FILE)}
+        mirror = self.recipe.mirror and not (folder.rules and folder.rules.handed)
         data = {**folder.settings, "root": str(root), "classes": name["classes"],
                 "features": [str(root / self.work.name / f"features/{size}") for size in sizes or self.recipe.sizes],
                 "seed": self.seed, "mirror": mirror and shuffle,
@@ -216,7 +217,7 @@ class Lesson:
                             self.recipe.cells_only)
         return own_nets(folder.system, data, len(folder.classes), self.recipe.cells_only,
                         **self.recipe.bounds.get(folder.system, {}),
-                        **(name if folder.priors else {}))
+                        **(name if folder.rules else {}))
 
     def write_net(self, path: Path, **options) -> Path:
         """Write the training net; options as for nets()."""

@@ -56,7 +56,7 @@ def known(lesson: "Lesson", net, shape: tuple) -> Constraints:
     labels, *grid = shape
     arrays = [net.blobs[name].data[0] for name in lesson.supervision.names]
     pixels = net.blobs["labels"].data[0] if "labels" in net.blobs else None
-    return ConstraintBuilder(lesson.supervision, lesson.bounds, lesson.folder.priors).build(
+    return ConstraintBuilder(lesson.supervision, lesson.bounds, lesson.folder.rules).build(
         arrays, labels, tuple(grid), pixels)
 
 

@@ -32,8 +32,8 @@ from ccnn.images.labels import BACKGROUND, VOC_CLASSES, VOID, indexed, read_clas
 from ccnn.images.lookup import Photographs, image_folder
 from ccnn.images.reading import read_mask, upright_shape
 from ccnn.inference.model_file import check_classes
-from ccnn.project.folder import PRIORS, WORK
-from ccnn.supervision.rules_file import read_priors
+from ccnn.project.folder import WORK
+from ccnn.supervision.rules_file import RULES_FILE, read_rules
 
 CLASSES, TAGS = "classes.txt", "tags.csv"
 
@@ -107,7 +107,7 @@ class Album:
         self.by_path: dict[str, Photograph] = {}
         self.classes: tuple = VOC_CLASSES[:1]
         self.table = TagFile(self.root / TAGS, self.classes) if not (self.root / TAGS).exists() else None
-        self.priors = None
+        self.rules = None
         self.revision = 1
         self.problem: Optional[str] = None          # why nothing can be changed
         self.rows_alone: list[str] = []             # what is wrong with rows of tags.csv, for ccnn learn
@@ -169,7 +169,7 @@ class Album:
         return changed
 
     def text_stamps(self) -> list:
-        return [stamp(self.root / name) for name in (CLASSES, TAGS, PRIORS)]
+        return [stamp(self.root / name) for name in (CLASSES, TAGS, RULES_FILE)]
 
     def read_texts(self) -> None:
         """classes.txt, tags.csv, constraints.toml. Where one cannot be read, what was known before stays."""
@@ -181,7 +181,8 @@ class Album:
                 self.classes = classes
             else:
                 self.classes = VOC_CLASSES[:1]
-            self.priors = read_priors(str(self.root / PRIORS), self.classes) if (self.root / PRIORS).is_file() else None
+            rules = self.root / RULES_FILE
+            self.rules = read_rules(str(rules), self.classes) if rules.is_file() else None
             self.table = TagFile(self.root / TAGS, self.classes)
         except (UserError, OSError) as error:
             self.problem = str(error).replace(f"{self.root}/", "")
@@ -440,16 +441,16 @@ class Album:
         check_class_names((*self.classes, name))
 
     def check_rules(self, name: str) -> None:
-        path = self.root / PRIORS
+        path = self.root / RULES_FILE
         if path.is_file() and name in path.read_text(encoding="utf-8-sig"):
-            raise UserError(f"{PRIORS} has a rule about {name!r}; change it there first")
+            raise UserError(f"{RULES_FILE} has a rule about {name!r}; change it there first")
 
     # Scribbles
 
     @property
     def scribbles(self):
         """ccnn.supervision.marks.Scribbles, or None where constraints.toml names none."""
-        return self.priors.scribbles if self.priors else None
+        return self.rules.scribbles if self.rules else None
 
     def scribble_stamps(self) -> Optional[tuple]:
         return stamp(Path(self.scribbles.folder)) if self.scribbles else None
@@ -483,7 +484,7 @@ class Album:
         if not self.scribbles:
             self.name_scribbles()
         if self.scribbles.colours is not None or self.scribble_file(photograph) is None:
-            raise UserError(f"{PRIORS}: its scribbles are pictures painted in colours, or lie elsewhere; paint there")
+            raise UserError(f"{RULES_FILE}: its scribbles are painted in colours, or lie elsewhere; paint there")
         height, width = upright_shape(str(self.file(photograph)))
         mask = self.read_scribble(photograph)
         if mask is not None and mask.shape != (height, width):
@@ -546,7 +547,7 @@ class Album:
     def name_scribbles(self) -> None:
         """ccnn learn uses scribbles if constraints.toml names them."""
         (self.root / SCRIBBLES).mkdir(exist_ok=True)
-        path = self.root / PRIORS
+        path = self.root / RULES_FILE
         text = path.read_bytes() if path.is_file() else b""
         between = b"" if not text else b"\n" if text.endswith(b"\n") else b"\n\n"
         save(path, text + between + b"[scribbles]\n")

@@ -125,7 +125,7 @@ class Known(NamedTuple):
     tags: tuple                     # names
     large: tuple
     sizes: bool                     # some photograph of the folder has a large tag, so that every one is bounded so
-    priors: Any                     # ccnn.supervision.rules.Priors or None
+    rules: Any                      # ccnn.supervision.rules.Rules or None
     classes: tuple                  # the present ones
 
 
@@ -135,11 +135,11 @@ def constraints_of(known: Known, scores: Scores, size: tuple) -> Constraints:
     system, grid = "size" if known.sizes else "tags", scores.values.shape[1:]
     present, large = (np.isin(known.classes, names) for names in (known.tags, known.large))
     kind = SUPERVISION[SYSTEMS[system].settings["supervision"]]
-    scribble = known.priors.scribbles.read(known.id) if known.priors and known.priors.scribbles else None
+    scribble = known.rules.scribbles.read(known.id) if known.rules and known.rules.scribbles else None
     if scribble is not None:
         scribble = known_cells(scribble, *(Axis.of_features(side, length, VGG16, 0, 0, cells, False).cells
                                            for side, length, cells in zip(size, scores.shape, grid)))
-    return ConstraintBuilder(kind, bounds_of(RECIPE, system), known.priors).build(
+    return ConstraintBuilder(kind, bounds_of(RECIPE, system), known.rules).build(
         [present, large] if known.sizes else [present], len(known.classes), grid, scribble)
 
 
@@ -171,7 +171,7 @@ def explain(head: Head, scores: Scores, size: tuple, known: Known, bounds: dict)
     present = np.isin(known.classes, known.tags)
     return {"version": head.version, "status": s.status, "loss": s.loss, "iterations": s.iterations,
             "milliseconds": round(1000 * seconds, 2), "areas": areas,
-            "rules": [{"text": rule.text} for rule in known.priors.holding(present)] if known.priors else [],
+            "rules": [{"text": rule.text} for rule in known.rules.holding(present)] if known.rules else [],
             "mask": "data:image/png;base64," + base64.b64encode(png).decode()}
 
 

@@ -23,7 +23,6 @@ from ccnn._util.paths import typed
 from ccnn.annotations.tag_file import save
 from ccnn.images.overlays import colours
 from ccnn.images.reading import upright_shape
-from ccnn.project.folder import PRIORS
 from ccnn.studio.album import CLASSES, TAGS, Album, NotThere, Photograph
 from ccnn.studio.batches import Batches
 from ccnn.studio.copies import make_copy
@@ -41,6 +40,7 @@ from ccnn.studio.view import (
     read_head,
     read_model_head,
 )
+from ccnn.supervision.rules_file import RULES_FILE
 
 TICK = 0.4              # seconds between two looks at what the children have done
 
@@ -114,7 +114,7 @@ class Workshop:
         shutil.rmtree(self.place / "uploads", ignore_errors=True)
         self.batches.clear()
         remove_parts(self.work)
-        for name in map(Path, (CLASSES, TAGS, PRIORS)):
+        for name in map(Path, (CLASSES, TAGS, RULES_FILE)):
             for part in self.root.glob(f".{name.stem}.*.part{name.suffix}"):
                 part.unlink(missing_ok=True)
 
@@ -268,7 +268,7 @@ class Workshop:
             decided = self.album.decided()
             tags = {photograph.path: sorted(photograph.tags) for photograph in decided}
             large = {photograph.path: sorted(photograph.large) for photograph in decided}
-            rules = self.root / PRIORS
+            rules = self.root / RULES_FILE
             same = (before["classes"], before["tags"], before["large"], before["constraints"]) == (
                 list(self.album.classes), tags, large, digest(rules) if rules.is_file() else None)
         except (OSError, ValueError, KeyError, TypeError):
@@ -366,7 +366,7 @@ class Workshop:
     def known(self, photograph: Photograph) -> Optional[Known]:
         if photograph.tags is None:
             return None
-        return Known(photograph.id, photograph.tags, photograph.large, self.album.sizes, self.album.priors,
+        return Known(photograph.id, photograph.tags, photograph.large, self.album.sizes, self.album.rules,
                      self.album.classes)
 
     def scores(self, photograph: Photograph, head: Optional[Head]) -> tuple:

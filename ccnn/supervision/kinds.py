@@ -2,7 +2,7 @@
 
 A kind is one entry of SUPERVISION:
 
-    "size": Supervision([TAGS, SIZES], for_crops(size_constraints))
+    "size": Supervision([TAGS_BLOB, SIZES_BLOB], for_crops(size_constraints))
 
 A blob is an array that travels with an image from the data layer to the loss layer. It says how it is made from what a
 sample shows, which shape it has, and how it is read back. The constraint function gets what the blobs hold, and
@@ -20,17 +20,17 @@ from ccnn.images.labels import BACKGROUND
 from ccnn.solver.constraints import Constraints
 from ccnn.supervision.constraints import box_constraints, size_constraints, tag_constraints
 
-TRIAL = {"labels": 2, "shape": (2, 2)}       # the score grid of every Blob.example
+TRIAL = {"labels": 2, "shape": (2, 2)}       # the score grid of every SupervisionBlob.example
 
 
-class Blob(NamedTuple):
+class SupervisionBlob(NamedTuple):
     """An array that tells something about an image."""
 
     name: str
     meaning: str
     dims: tuple         # of one image: numbers; "L", "H", "W" as in the scores; another letter for any number
     needs: str          # what the data layer must read: "tags", "boxes", "mask" or "share"
-    make: Callable      # ccnn.supervision.visible.Shown -> the array
+    make: Callable      # ccnn.supervision.crops.CroppedAnnotation -> the array
     read: Callable      # the array -> what the constraint function takes; ValueError if the array holds anything else
     example: Any        # such a value for 2 labels on a grid of 2 x 2 cells, with which settings are tried
 
@@ -85,35 +85,38 @@ def read_tags(values):
     return there
 
 
-TAGS = Blob("tags", "1 where a label is in the image; the background always is, but -1 says that a crop shows none",
-            ("L",), "tags",
-            make=lambda shown: np.where(np.arange(shown.labels) == BACKGROUND, 1 if shown.background else ABSENT,
-                                        shown.present).astype(np.float32),
-            read=read_tags, example=np.array([True, True]))
+TAGS_BLOB = SupervisionBlob(
+    "tags", "1 where a label is in the image; the background always is, but -1 says that a crop shows none",
+    ("L",), "tags",
+    make=lambda crop: np.where(np.arange(crop.labels) == BACKGROUND, 1 if crop.background else ABSENT,
+                               crop.present).astype(np.float32),
+    read=read_tags, example=np.array([True, True]))
 
-SIZES = Blob("sizes", "1 where a label covers a large part of the image", ("L",), "tags",
-             make=lambda shown: shown.large.astype(np.float32),
-             read=partial(flags, "sizes"), example=np.array([False, True]))
+SIZES_BLOB = SupervisionBlob(
+    "sizes", "1 where a label covers a large part of the image", ("L",), "tags",
+    make=lambda crop: crop.large.astype(np.float32), read=partial(flags, "sizes"), example=np.array([False, True]))
 
-SHARE = Blob("share", "the part of the image that is background, known or guessed", (1,), "share",
-             make=lambda shown: np.array([shown.facts.share], np.float32),
-             read=lambda values: fraction("share", values), example=0.5)
+SHARE_BLOB = SupervisionBlob(
+    "share", "the part of the image that is background, known or guessed", (1,), "share",
+    make=lambda crop: np.array([crop.annotation.share], np.float32), read=partial(fraction, "share"), example=0.5)
 
-NUMBER_OF_IMAGE = Blob("number", "the number of the image in the list, and 1 if it is mirrored", (2,), "tags",
-             make=lambda shown: np.array([shown.facts.number, shown.mirrored], np.float32),
-             read=lambda values: tuple(int(value) for value in values.ravel()), example=(0, 0))
+NUMBER_BLOB = SupervisionBlob(
+    "number", "the number of the image in the list, and 1 if it is mirrored", (2,), "tags",
+    make=lambda crop: np.array([crop.annotation.number, crop.mirrored], np.float32),
+    read=lambda values: tuple(int(value) for value in values.ravel()), example=(0, 0))
 
-BOXES = Blob("boxes", "label, y0, x0, y1, x1 on the score grid, half-open; label -1: no box", ("B", 5), "boxes",
-             make=lambda shown: np.array(shown.box_cells() or [(-1, 0, 0, 0, 0)], np.float32),
-             read=lambda values: values[values[:, 0] != -1], example=[(1, 0, 0, 1, 1)])
+BOXES_BLOB = SupervisionBlob(
+    "boxes", "label, y0, x0, y1, x1 on the score grid, half-open; label -1: no box", ("B", 5), "boxes",
+    make=lambda crop: np.array(crop.box_cells() or [(-1, 0, 0, 0, 0)], np.float32),
+    read=lambda values: values[values[:, 0] != -1], example=[(1, 0, 0, 1, 1)])
 
-FILLED_BOXES = Blob("filled_boxes", "the label of the smallest box around every cell of the score grid, else 0",
-                    (1, "H", "W"), "boxes", make=lambda shown: shown.filled_boxes()[None],
-                    read=np.ravel, example=np.array([0, 1, 1, 0]))
+FILLED_BOXES_BLOB = SupervisionBlob(
+    "filled_boxes", "the label of the smallest box around every cell of the score grid, else 0", (1, "H", "W"), "boxes",
+    make=lambda crop: crop.filled_boxes()[None], read=np.ravel, example=np.array([0, 1, 1, 0]))
 
-LABELS = Blob("labels", "the label at every cell of the score grid, 255 where it is unknown", (1, "H", "W"), "mask",
-              make=lambda shown: shown.label_cells()[None],
-              read=np.ravel, example=np.array([0, 1, 255, 255]))
+LABELS_BLOB = SupervisionBlob(
+    "labels", "the label at every cell of the score grid, 255 where it is unknown", (1, "H", "W"), "mask",
+    make=lambda crop: crop.label_cells()[None], read=np.ravel, example=np.array([0, 1, 255, 255]))
 
 
 class Supervision:
@@ -174,14 +177,14 @@ def share_constraints(present, share, margin=0.05, fg_lower=0.05, fg_beta=2.0):
 
 
 SUPERVISION = {
-    "tags": Supervision([TAGS], for_crops(tag_constraints)),
-    "share": Supervision([TAGS, SHARE], share_constraints),
-    "size": Supervision([TAGS, SIZES], for_crops(size_constraints)),
-    "boxes": Supervision([BOXES], box_constraints),
+    "tags": Supervision([TAGS_BLOB], for_crops(tag_constraints)),
+    "share": Supervision([TAGS_BLOB, SHARE_BLOB], share_constraints),
+    "size": Supervision([TAGS_BLOB, SIZES_BLOB], for_crops(size_constraints)),
+    "boxes": Supervision([BOXES_BLOB], box_constraints),
 }
 
 
 def all_blobs():
-    """{name: Blob} of every kind: what the data layers can deliver."""
+    """{name: SupervisionBlob} of every kind: what the data layers can deliver."""
     of_kinds = [blob for kind in SUPERVISION.values() for blob in kind.blobs]
-    return {blob.name: blob for blob in [*of_kinds, LABELS, FILLED_BOXES, NUMBER_OF_IMAGE]}
+    return {blob.name: blob for blob in [*of_kinds, LABELS_BLOB, FILLED_BOXES_BLOB, NUMBER_BLOB]}

@@ -35,7 +35,7 @@ import numpy as np
 from ccnn.solver.constraints import Constraints
 from ccnn.solver.dual import Solution, maximize, maximize_batch
 from ccnn.supervision.constraints import mask_constraints
-from ccnn.supervision.kinds import LABELS
+from ccnn.supervision.kinds import LABELS_BLOB
 
 MASK_SHARE = 0.5        # of the pixels: a mask that labels this many is a segmentation
 
@@ -72,7 +72,7 @@ class ConstraintBuilder:
         if self.rules:
             c = self.rules.apply(c, shape)
         if pixels is not None:
-            c = with_known_pixels(c, mask_constraints(LABELS.read(pixels), labels), self.mask_share)
+            c = with_known_pixels(c, mask_constraints(LABELS_BLOB.read(pixels), labels), self.mask_share)
         return c
 
     def _from_bytes(self, labels, *arrays):

@@ -38,7 +38,7 @@ class Rule(NamedTuple):
     edge: Optional[str] = None  # the cells that count; None: all
 
 
-class Priors:
+class Rules:
     """What a file says.
 
     rules      [Rule]

@@ -32,7 +32,9 @@ import numpy as np
 
 from ccnn._util.errors import Mistakes, UserError, reason, suggest
 from ccnn.supervision.marks import Scribbles
-from ccnn.supervision.rules import EDGES, Priors, Rule
+from ccnn.supervision.rules import EDGES, Rule, Rules
+
+RULES_FILE = "constraints.toml"        # its name in a folder of photographs
 
 TOUCH_SHARE = 0.1       # of an edge, if a class touches it
 TOGETHER_LEAST = 0.5    # "most of it"
@@ -50,8 +52,8 @@ NOT_LINEAR = {
 }
 
 
-def read_priors(path, classes):
-    """The Priors of a file. All its mistakes are reported at once. classes : names of the labels, background first."""
+def read_rules(path, classes):
+    """The Rules of a file. All its mistakes are reported at once. classes : names of the labels, background first."""
     data = _read_toml(path)
     reader = _Reader(path, classes)
     for name, table in data.items():
@@ -66,7 +68,7 @@ def read_priors(path, classes):
             reader.class_table(name, table)
     if reader.mistakes:
         raise Mistakes(path, reader.mistakes)
-    return Priors(path, classes, reader.rules, reader.areas, reader.scribbles)
+    return Rules(path, classes, reader.rules, reader.areas, reader.scribbles)
 
 
 class _Reader:

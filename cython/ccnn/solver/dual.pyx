@@ -16,7 +16,6 @@ import os
 
 import numpy as np
 
-from ._exponential import exp_pass
 from ._softmax import mean_log_partition
 
 from ._general_rows cimport GeneralRows
@@ -24,7 +23,7 @@ from ._label_sums cimport LabelSums
 from ._problem cimport Dual
 from ._solve cimport solve, solve_all
 
-__all__ = ["Solution", "exp_pass", "maximize", "maximize_batch", "mean_log_partition"]
+__all__ = ["Solution", "maximize", "maximize_batch", "mean_log_partition"]
 
 FLOAT, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 

@@ -1,4 +1,4 @@
-"""What a sample shows: the supervision of the pixels in its crop."""
+"""The annotation of an image, and the part of it that a crop shows."""
 from functools import cached_property
 from typing import NamedTuple, Optional
 
@@ -8,32 +8,33 @@ from ccnn.images.labels import BACKGROUND, VOID
 from ccnn.supervision.marks import known_cells
 
 
-class Facts(NamedTuple):
-    """What the files say about an image; None where nobody asked."""
+class Annotation(NamedTuple):
+    """What the files say about an image; None where it was not asked for."""
 
     labels: int                             # L
-    tags_from: str                          # "masks", "annotations", or the file of a table
+    tags_from: str                          # "masks", "annotations", or the path of a table
     labelled: bool                          # whether the mask may be used as supervision of pixels
     mask: Optional[np.ndarray] = None       # H x W label ids
     boxes: Optional[list] = None            # [(label, y0, x0, y1, x1)] in pixels of the file
     row: Optional[tuple] = None             # (present, large) from the table
-    shapes: Optional[dict] = None           # {file: (height, width) of the image that it was made for}
+    shapes: Optional[dict] = None           # {file: (height, width) of the image it was made for}
     scribble: Optional[np.ndarray] = None   # H x W label ids of some pixels, VOID elsewhere
     share: Optional[float] = None           # of the background, known or guessed
     number: Optional[int] = None            # of the image in the list
 
 
-class Shown:
-    """The facts about an image, mirrored if `flip`, as far as they lie in the crop with rows y and columns x (Axis).
+class CroppedAnnotation:
+    """The annotation of an image, mirrored if `flip`, inside the crop with rows y and columns x (Axis).
 
-    large_share : a label that covers more than this share of the labelled pixels is large
+    large_share : a label is large if it covers more than this share of the labelled pixels
     """
 
-    def __init__(self, facts, y, x, flip, large_share):
-        self.facts, self.labels, self.y, self.x, self.large_share = facts, facts.labels, y, x, large_share
+    def __init__(self, annotation, y, x, flip, large_share):
+        self.annotation, self.labels = annotation, annotation.labels
+        self.y, self.x, self.mirrored, self.large_share = y, x, flip, large_share
         self.mask, self.scribble = (array[:, ::-1] if flip and array is not None else array
-                                    for array in (facts.mask, facts.scribble))
-        self.boxes, self.mirrored = facts.boxes, flip
+                                    for array in (annotation.mask, annotation.scribble))
+        self.boxes = annotation.boxes
         if flip and self.boxes is not None:
             self.boxes = [(label, y0, x.size - x1, y1, x.size - x0) for label, y0, x0, y1, x1 in self.boxes]
         if self.boxes is not None:
@@ -48,24 +49,25 @@ class Shown:
     @property
     def present(self):
         """(L,) bool, the labels in the crop."""
-        if self.facts.row:
-            return self.facts.row[0]
-        if self.facts.tags_from == "masks":
+        if self.annotation.row:
+            return self.annotation.row[0]
+        if self.annotation.tags_from == "masks":
             return self.areas > 0
         return np.isin(np.arange(self.labels), [box[0] for box in self.boxes])
 
     @property
     def background(self):
-        """Whether the background is in the crop. It is, unless a mask shows that the crop lies inside objects: every
-        whole image counts as having some."""
+        """Whether the crop contains background. A whole image always counts as having some; a crop does unless its
+        mask shows objects only."""
         cropped = any(axis.high - axis.low < axis.size for axis in (self.y, self.x))
-        return not (cropped and self.facts.tags_from == "masks" and self.areas[1:].any()) or self.areas[BACKGROUND] > 0
+        from_mask = cropped and self.annotation.tags_from == "masks" and self.areas[1:].any()
+        return not from_mask or self.areas[BACKGROUND] > 0
 
     @property
     def large(self):
         """(L,) bool, the labels that are large in the crop."""
-        if self.facts.row:
-            return self.facts.row[1]
+        if self.annotation.row:
+            return self.annotation.row[1]
         return self.areas > self.large_share * self.areas.sum()
 
     def box_cells(self):
@@ -84,8 +86,8 @@ class Shown:
         return cells
 
     def label_cells(self):
-        """h x w, the label at every cell of the score grid; of a scribble, the label that was marked around it."""
-        if self.facts.labelled:
+        """h x w, the label at every cell of the score grid; of a scribble, the label marked around the cell."""
+        if self.annotation.labelled:
             return self.mask[np.ix_(self.y.cells, self.x.cells)]
         if self.scribble is not None:
             y, x = self.y, self.x

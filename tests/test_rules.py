@@ -9,7 +9,7 @@ import ccnn
 from ccnn._util.errors import Mistakes, UserError
 from ccnn.supervision.marks import Scribbles, known_cells
 from ccnn.supervision.rules import smallest_contradiction
-from ccnn.supervision.rules_file import EDGES, NOT_LINEAR, read_priors
+from ccnn.supervision.rules_file import EDGES, NOT_LINEAR, read_rules
 
 CLASSES = ("background", "cat", "dog", "sky", "große Katze")
 SHAPE = (9, 13)
@@ -22,10 +22,10 @@ def tags(*names):
 
 
 @pytest.fixture
-def priors(tmp_path):
+def rules(tmp_path):
     def read(text):
         (tmp_path / "constraints.toml").write_text(text, encoding="utf-8")
-        return read_priors(tmp_path / "constraints.toml", CLASSES)
+        return read_rules(tmp_path / "constraints.toml", CLASSES)
     return read
 
 
@@ -64,10 +64,10 @@ RULES = [       # the file, scores that break it, what is measured, its least va
 
 
 @pytest.mark.parametrize("text, prefer, measure, least", RULES)
-def test_every_rule_bites(priors, text, prefer, measure, least):
+def test_every_rule_bites(rules, text, prefer, measure, least):
     f, present = scores(prefer), tags("cat", "dog", "große Katze")
     suppressed = ccnn.Constraints(np.zeros((0, 5)), [], [], present)
-    c = priors(text).apply(suppressed, SHAPE)
+    c = rules(text).apply(suppressed, SHAPE)
     before = ccnn.maximize(f, suppressed).p
     s = ccnn.maximize(f, c)
 
@@ -76,7 +76,7 @@ def test_every_rule_bites(priors, text, prefer, measure, least):
 
 
 @pytest.mark.parametrize("price", [None, 2.0, 0.05])
-def test_solution_satisfies_kkt(priors, price):
+def test_solution_satisfies_kkt(rules, price):
     """All rules together, with the rows of the tags."""
     text = """
         [background]
@@ -91,7 +91,7 @@ def test_solution_satisfies_kkt(priors, price):
         together = ["cat", "dog"]
         least = 0.7
     """.replace("[[rule]]", f"[[rule]]\nprice = {price}" if price else "[[rule]]")
-    c = priors(text).apply(ccnn.tag_constraints(tags("cat", "dog")), SHAPE)
+    c = rules(text).apply(ccnn.tag_constraints(tags("cat", "dog")), SHAPE)
     s = ccnn.maximize(scores("background"), c, tol=1e-9)
     surplus = c.values(s.p) - c.b
     inside = s.lam < c.beta
@@ -103,16 +103,16 @@ def test_solution_satisfies_kkt(priors, price):
     assert np.abs(s.p[[3, 4]]).max() == 0               # absent classes stay absent
 
 
-def test_a_price_is_the_most_that_is_added_to_a_score(priors):
+def test_a_price_is_the_most_that_is_added_to_a_score(rules):
     f, allowed = scores("background"), ccnn.Constraints(np.zeros((0, 5)), [], [], tags("cat"))
     for text in ("[cat]\nleast = 0.9\nprice = 0.5", '[cat]\ntouches = "lower"\nshare = 0.9\nprice = 0.5'):
-        p = ccnn.maximize(f, priors(text).apply(allowed, SHAPE)).p
+        p = ccnn.maximize(f, rules(text).apply(allowed, SHAPE)).p
         added = np.log(p[1] / p[0]) - (f[1] - f[0])
         assert added.max() == pytest.approx(0.5, abs=1e-6) and added.min() > -1e-6
 
 
-def test_rules_hold_only_where_all_their_classes_are_tags(priors):
-    known = priors('[cat]\nleast = 0.4\n[[rule]]\nlarger = ["cat", "dog"]\n[[rule]]\nlarger = ["background", "sky"]')
+def test_rules_hold_only_where_all_their_classes_are_tags(rules):
+    known = rules('[cat]\nleast = 0.4\n[[rule]]\nlarger = ["cat", "dog"]\n[[rule]]\nlarger = ["background", "sky"]')
     assert known.constraints(tags(), SHAPE) is None and known.constraints(tags("dog"), SHAPE) is None
     assert len(known.constraints(tags("cat"), SHAPE)) == 1
     assert len(known.constraints(tags("cat", "dog", "sky"), SHAPE)) == 3
@@ -132,21 +132,21 @@ def bounds(c):
     return found
 
 
-def test_the_file_replaces_the_bounds_of_tags_and_sizes(priors):
-    known = priors("[cat]\nleast = 0.01\n[dog]\nmost = 0.02\n[background]\nmost = 0.95")
+def test_the_file_replaces_the_bounds_of_tags_and_sizes(rules):
+    known = rules("[cat]\nleast = 0.01\n[dog]\nmost = 0.02\n[background]\nmost = 0.95")
     c = known.apply(ccnn.tag_constraints(tags("cat", "dog")), SHAPE)
     assert bounds(c) == {("cat", "least"): [0.01], ("dog", "most"): [0.02],         # 5 % of dog cannot be
                          ("background", "least"): [0.3], ("background", "most"): [0.95]}
     small = ccnn.size_constraints(tags("cat"), tags())          # at most 1 % of cat: too little for this background
     assert bounds(known.apply(small, SHAPE)) == {("cat", "least"): [0.01], ("background", "least"): [0.2],
                                                  ("background", "most"): [0.95]}
-    assert bounds(priors("[cat]\nleast = 0.01").apply(small, SHAPE)) == {
+    assert bounds(rules("[cat]\nleast = 0.01").apply(small, SHAPE)) == {
         ("cat", "least"): [0.01], ("cat", "most"): [0.01], ("background", "least"): [0.2]}
 
 
-def test_hard_bounds_of_the_tags_give_way(priors):
+def test_hard_bounds_of_the_tags_give_way(rules):
     """70 % of background at most, and 10 % of cat at most: there is no such photograph of one cat."""
-    known = priors("[cat]\nmost = 0.1")
+    known = rules("[cat]\nmost = 0.1")
     tagged = {"a.jpg": ccnn.tag_constraints(tags("cat")), "b.jpg": ccnn.tag_constraints(tags("cat")),
               "c.jpg": ccnn.tag_constraints(tags("cat", "dog")), "d.jpg": ccnn.tag_constraints(tags())}
     assert known.check(tagged) == ["photographs of cat (a.jpg and 1 more): background at most 0.7 (of the tags) gives "
@@ -158,9 +158,9 @@ def test_hard_bounds_of_the_tags_give_way(priors):
     assert s.status == "optimal" and area(s.p, "cat") <= 0.1 + TOL
 
 
-def test_rules_combine_with_boxes(priors):
+def test_rules_combine_with_boxes(rules):
     boxes = ccnn.box_constraints([(1, 0, 0, 9, 6)], SHAPE, 5)
-    c = priors('[cat]\ntouches = "lower"\nshare = 0.4\nleast = 0.01').apply(boxes, SHAPE)
+    c = rules('[cat]\ntouches = "lower"\nshare = 0.4\nleast = 0.01').apply(boxes, SHAPE)
     assert len(c) == 3                          # a box is no bound on the area, so least does not replace it
     s = ccnn.maximize(scores("background"), c)
     assert s.status == "optimal" and edge_share(s.p, "cat", "lower") >= 0.4 - TOL
@@ -179,8 +179,8 @@ def test_rules_combine_with_boxes(priors):
     ('[cat]\ntouches = "lower"\nshare = 0.9\nmost = 0.01', ["cat"],
      '[cat] most = 0.01 and [cat] touches = "lower", share = 0.9 contradict each other'),
 ])
-def test_contradictions_are_found_and_named_in_the_words_of_the_file(priors, text, names, message):
-    known = priors(text)
+def test_contradictions_are_found_and_named_in_the_words_of_the_file(rules, text, names, message):
+    known = rules(text)
     tagged = {"x.jpg": ccnn.tag_constraints(tags(*names)), "y.jpg": ccnn.tag_constraints(tags()),
               "z.jpg": ccnn.size_constraints(tags(names[0]), tags(names[0]))}
     if len(names) == 1:
@@ -190,10 +190,10 @@ def test_contradictions_are_found_and_named_in_the_words_of_the_file(priors, tex
     line, = error.value.lines
     assert line.startswith(f"{known.path}, photographs of {' and '.join(names)} (x.jpg): {message}")
     # with a price there is no contradiction
-    assert isinstance(priors(re.sub(r"(?m)^(\[.*)", r"\1\nprice = 3", text)).check(tagged), list)
+    assert isinstance(rules(re.sub(r"(?m)^(\[.*)", r"\1\nprice = 3", text)).check(tagged), list)
 
 
-def test_the_named_rules_are_exactly_those_needed(priors):
+def test_the_named_rules_are_exactly_those_needed(rules):
     """Against LP: the named rows have no solution, and without any one of them there is one."""
     from scipy.optimize import linprog
     rng = np.random.default_rng(1)
@@ -216,13 +216,13 @@ def test_the_named_rules_are_exactly_those_needed(priors):
 
 # The file
 
-def test_left_and_right_forbid_mirroring(priors):
-    assert priors('[cat]\ntouches = "left"').handed and not priors('[cat]\ntouches = ["sides", "lower"]').handed
+def test_left_and_right_forbid_mirroring(rules):
+    assert rules('[cat]\ntouches = "left"').handed and not rules('[cat]\ntouches = ["sides", "lower"]').handed
 
 
 def test_windows_files_will_do(tmp_path):
     (tmp_path / "c.toml").write_bytes('["große Katze"]\r\nleast = 0.1\r\n'.encode("utf-8-sig"))
-    assert read_priors(tmp_path / "c.toml", CLASSES).areas == {4: {"least": 0.1}}
+    assert read_rules(tmp_path / "c.toml", CLASSES).areas == {4: {"least": 0.1}}
 
 
 @pytest.mark.parametrize("text, message", [
@@ -247,21 +247,21 @@ def test_windows_files_will_do(tmp_path):
     ('[scribbles]\nfolder = "."\ncolours = {cta = "#ff0000"}', "[scribbles]: colours: 'cta' is not a class; did you"),
     ('[scribbles]\nfolder = "."\ncolours = {cat = "red"}', "[scribbles]: colours: cat = 'red' is not a colour such as"),
 ])
-def test_wrong_files_are_named(priors, text, message):
+def test_wrong_files_are_named(rules, text, message):
     with pytest.raises(Mistakes) as error:
-        priors(text)
+        rules(text)
     assert message in error.value.lines[0] and len(error.value.lines) == 1
 
 
-def test_all_mistakes_are_reported_at_once(priors):
+def test_all_mistakes_are_reported_at_once(rules):
     with pytest.raises(Mistakes, match=r"3 mistakes \(1\) \[cat\]: .* \(2\) \[cat\]: .* \(3\) hund: is not a class"):
-        priors("[cat]\nleast = 7\nmots = 0.5\n[hund]\nleast = 0.1")
+        rules("[cat]\nleast = 7\nmots = 0.5\n[hund]\nleast = 0.1")
 
 
 @pytest.mark.parametrize("text", ["[große Katze]\nleast = 0.1", "[cat]\ntouches = lower"])
-def test_what_is_not_toml_has_its_line(priors, text):
+def test_what_is_not_toml_has_its_line(rules, text):
     with pytest.raises(UserError, match=r"constraints.toml: is not TOML: .*line \d.*need quotation marks"):
-        priors(text)
+        rules(text)
 
 
 @pytest.mark.parametrize("text, reason", [
@@ -271,9 +271,9 @@ def test_what_is_not_toml_has_its_line(priors, text):
     ("[cat]\nconnected = true", "connected depends on how pixels hang together"),
     ('[cat]\nnot-next-to = "dog"', "not-next-to is about pairs of pixels"),
 ])
-def test_what_is_not_linear_is_refused_with_the_reason(priors, text, reason):
+def test_what_is_not_linear_is_refused_with_the_reason(rules, text, reason):
     with pytest.raises(UserError) as error:
-        priors(text)
+        rules(text)
     assert reason in str(error.value)
 
 
@@ -328,32 +328,32 @@ def test_a_point_is_not_lost_between_cells():
     assert np.array_equal(cells, expected)
 
 
-def test_scribbles_become_a_mask_beside_the_rules(priors, tmp_path):
+def test_scribbles_become_a_mask_beside_the_rules(rules, tmp_path):
     (tmp_path / "scribbles").mkdir()
     ids = np.full((72, 104), 255, np.uint8)
     ids[:8, :8] = 2
     Image.fromarray(ids).save(tmp_path / "scribbles/a.png")
-    known = priors("[scribbles]\n[cat]\nleast = 0.5")
+    known = rules("[scribbles]\n[cat]\nleast = 0.5")
     cells = known_cells(known.scribbles.read("a"), np.arange(4, 72, 8), np.arange(4, 104, 8))
     c = known.apply(ccnn.tag_constraints(tags("cat", "dog")), SHAPE) & ccnn.mask_constraints(cells, 5)
     s = ccnn.maximize(scores("background"), c)
     assert s.status == "optimal" and s.p[2, 0] == 1 and area(s.p, "cat") >= 0.5 - TOL
 
 
-def test_scribbles_are_checked_against_the_tags(priors, tmp_path):
+def test_scribbles_are_checked_against_the_tags(rules, tmp_path):
     (tmp_path / "scribbles").mkdir()
     for name, label in (("a", 1), ("b", 2), ("bb", 1)):
         Image.fromarray(np.full((4, 4), label, np.uint8)).save(tmp_path / f"scribbles/{name}.png")
     (tmp_path / "scribbles/c.png").write_bytes(b"no picture")
     (tmp_path / "scribbles/d.jpg").write_bytes(b"no picture")
-    known = priors("[scribbles]")
+    known = rules("[scribbles]")
     with pytest.raises(Mistakes) as error:
         known.scribbles.check({"a": tags("cat"), "b": tags("cat"), "c": tags()})
     folder = tmp_path / "scribbles"
     assert error.value.lines == [
         f"{folder}, b.png: marks 'dog', which is not among the tags of 'b'",
         f"{folder}, bb.png: there is no photograph of that name; did you mean 'b'?",
-        f"{folder}, c.png: {folder}/c.png: is not an image that can be read",
+        f"{folder}, c.png: {folder}/c.png: is not an image that can be read; need JPEG, PNG, WebP, TIFF, BMP or GIF",
         f"{folder}, d.jpg: JPEG changes colours; save it as PNG"]
 
 
@@ -364,7 +364,7 @@ def test_the_example_of_the_page_is_valid(root, tmp_path):
     (tmp_path / "scribbles").mkdir()
     (tmp_path / "constraints.toml").write_text(page.split("```toml\n")[1].split("```")[0])
     classes = ("background", "cat", "polar bear", "road", "mouse", "sky", "sea")
-    known = read_priors(tmp_path / "constraints.toml", classes)
+    known = read_rules(tmp_path / "constraints.toml", classes)
     assert len(known.rules) == 9 and known.scribbles and not known.handed
     assert all(f"`{word}`" in page or f"`{word} =" in page for word in ("sides", "least", "most", "touches", "larger",
                                                                        "together", "price", "share"))
