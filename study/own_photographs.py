@@ -8,9 +8,9 @@ A set has about 60 photographs of VOC's train: 18 of each class, and 8 that show
 persons, whom nobody tags. Another 100 photographs, of val, are segmented and scored. Tags come from the true masks; so
 does the bit of size, for a class that covers more than a tenth of the photograph. A seed draws the photographs.
 
-Every run types what the README of its version tells a user to type: now tools/learn.py and tools/infer.py, before that
-four commands. The score is the mean IoU over the background and the three classes, without a CRF. Each run takes one
-core for some minutes. Stop at any time: what is done stays in output/own_photographs, one JSON file per run.
+Every run types what the README tells a user to type: tools/learn.py and tools/infer.py. The score is the mean IoU over
+the background and the three classes, without a CRF. Each run takes one core for some minutes. Stop at any time: what
+is done stays in output/own_photographs, one JSON file per run.
 """
 import concurrent.futures
 import json
@@ -55,14 +55,14 @@ def main(argv=None):
 def parse_args(argv):
     parser = command.parser(__doc__)
     add = parser.add_argument
-    add("--before", type=Path, metavar="DIR", help="a built checkout of the version that had four commands")
+    add("--before", type=Path, metavar="DIR", help="a built checkout of an older version")
     add("--root", type=Path, default=Path("data/VOCdevkit/VOC2012"), metavar="DIR", help="(default: %(default)s)")
     add("--folder", type=Path, default=Path("output/own_photographs"), metavar="DIR", help="(default: %(default)s)")
     add("--seeds", type=command.count, default=3, metavar="N", help="draws of each set (default: %(default)s)")
     add("--jobs", type=command.count, default=os.cpu_count(), metavar="N", help="runs at a time (default: all cores)")
     add("--report", action="store_true", help="no runs, only the table")
     args = parser.parse_args(argv)
-    if args.before and not (args.before / "prototxt/make_nets.py").is_file():
+    if args.before and not (args.before / "tools/learn.py").is_file():
         raise UserError(f"--before {args.before}: is no checkout of an older version")
     return args
 
@@ -180,7 +180,7 @@ def execute(draw):
         (photos / "tags.csv").write_text(tags_csv(draw.ids, draw.areas, draw.labels, kind))
         masks, seconds = draw.place / f"masks_{kind}", {}
         shutil.rmtree(masks, ignore_errors=True)
-        for line in {"after": commands_now, "before": commands_before}[draw.version](kind):
+        for line in commands(kind):
             begin = time.time()
             run(line, draw)
             seconds[line.split()[0]] = round(time.time() - begin, 1)
@@ -189,19 +189,10 @@ def execute(draw):
                                         **score(draw, masks), "seconds": seconds, "photographs": len(draw.ids)}))
 
 
-def commands_now(kind):
+def commands(kind):
     """Of both kinds the first computes the features; --again: the second does not begin with the first's weights."""
     return ["tools/learn.py --no-check --again --jobs 1 {photos}",
             f"tools/infer.py --model {{photos}}/model.ccnn --out {{masks}}_{kind} --no-overlay --jobs 1 {{new}}"]
-
-
-def commands_before(kind):
-    return ["tools/cache_features.py {photos} --out {photos}/features --jobs 1",
-            "prototxt/make_nets.py {photos}",
-            "tools/train.py solvers/head_tags.prototxt --set net={photos}/train.prototxt "
-            f"--set snapshot_prefix={{photos}}/{kind} --set max_iter=400",
-            f"tools/infer.py --net {{photos}}/deploy.prototxt --weights {{photos}}/{kind}_iter_400.caffemodel "
-            f"--out {{masks}}_{kind} --no-overlay --jobs 1 {{new}}"]
 
 
 def run(line, draw):

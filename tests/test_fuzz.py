@@ -126,7 +126,7 @@ def world(tmp_path_factory):
 
 def run(folder, tool, arguments):
     """(status, or None for a hang; what it wrote to stderr; and to both) of a tool in a child process."""
-    module = importlib.import_module(tool)
+    module = importlib.import_module(f"ccnn.cli.{'segment' if tool == 'infer' else tool}")
     log, errors = folder / "stdout.txt", folder / "stderr.txt"
     child = os.fork()
     if not child:

@@ -151,7 +151,8 @@ def test_the_shipped_model(root, tmp_path):
         assert settings["supervision"] == name
         assert settings["bounds"] and settings["bounds"].keys() <= kind.bounds.keys()
         with model.files() as (net, files):
-            assert net.read_text() == (root / "prototxt/head_deploy.prototxt").read_text()
+            texts = [path.read_text().partition("\n")[2] for path in (net, root / "prototxt/head_deploy.prototxt")]
+            assert texts[0] == texts[1]             # but for the line that names the writer
             plain = forward(load_net(net, files), SCENE)
             packed = tmp_path / f"{name}.ccnn"
             pack_model.main(["--weights", str(files[-1]), "--size", str(size), "--out", str(packed)])

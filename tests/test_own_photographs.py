@@ -100,12 +100,12 @@ def test_runs_are_typed_scored_and_done_once(tmp_path, monkeypatch, capsys):
             Image.fromarray(own if draw.version == "after" else 0 * own).save(masks / f"{id}.png")
     monkeypatch.setattr(study, "run", run)
     before = tmp_path / "old"
-    (before / "prototxt").mkdir(parents=True)
-    (before / "prototxt/make_nets.py").write_text("")
+    (before / "tools").mkdir(parents=True)
+    (before / "tools/learn.py").write_text("")
     arguments = ["--root", str(root), "--folder", str(tmp_path / "out"), "--seeds", "1", "--jobs", "1",
                  "--before", str(before)]
     study.main(arguments)
-    assert len(typed) == 2 * (2 + 4) and "| cat, bus, sheep | 1 | " in capsys.readouterr().out
+    assert len(typed) == 2 * (2 + 2) and "| cat, bus, sheep | 1 | " in capsys.readouterr().out
     results = {(r["version"], r["kind"]): r for r in study.collect(tmp_path / "out")}
     assert len(results) == 4
     for kind in study.KINDS:
@@ -113,7 +113,7 @@ def test_runs_are_typed_scored_and_done_once(tmp_path, monkeypatch, capsys):
         assert results["before", kind]["iou"][1:] == [0, 0, 0]
     study.main(arguments)
     study.main(["--report", "--folder", str(tmp_path / "out")])
-    assert len(typed) == 12                                 # nothing is done twice
+    assert len(typed) == 8                                 # nothing is done twice
     with pytest.raises(UserError, match="is no checkout of an older version"):
         study.main(["--before", str(tmp_path)])
 
@@ -121,10 +121,10 @@ def test_runs_are_typed_scored_and_done_once(tmp_path, monkeypatch, capsys):
 def test_a_command_that_fails_is_named(tmp_path):
     draw = study.Draw(study.SETS[0], 1, "after", [], [], {}, tmp_path, tmp_path / "out", None)
     draw.place.mkdir(parents=True)
-    with pytest.raises(UserError, match="log.txt: ccnn learn ended with status 2; see there"):
+    with pytest.raises(UserError, match="log.txt: tools/learn.py ended with status 2; see there"):
         study.run("tools/learn.py {photos}/nothing", draw)
     assert "no such folder" in (draw.place / "log.txt").read_text()
-    for line in study.commands_now("tags"):
+    for line in study.commands("tags"):
         assert shutil.which(f"{study.ROOT}/{line.split()[0]}")
         usage = subprocess.run([f"{study.ROOT}/{line.split()[0]}", "--help"], capture_output=True, text=True).stdout
         assert all(word in usage for word in line.split() if word.startswith("--"))

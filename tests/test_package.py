@@ -60,7 +60,7 @@ def test_wheel_and_sdist_hold_the_package_only(tmp_path):
     assert wheel.name.startswith(f"ccnn-{ccnn_version()}-cp")
     with zipfile.ZipFile(wheel) as content:
         held = {name for name in content.namelist() if ".dist-info/" not in name}
-    modules = {path.relative_to(ROOT).as_posix() for kind in ("*.py", "*.pyi", "py.typed")
+    modules = {path.relative_to(ROOT).as_posix() for kind in ("*.py", "*.pyi", "py.typed", "page/*")
                for path in (ROOT / "ccnn").rglob(kind)}
     compiled = {f"ccnn/{path.parent.name}/{path.stem}" for path in (ROOT / "cython").rglob("*.pyx")}
     assert {name for name in held if not name.endswith(".so")} == modules

@@ -3,6 +3,7 @@ import base64
 import io
 import re
 import shlex
+import shutil
 from html.parser import HTMLParser
 
 import numpy as np
@@ -63,7 +64,7 @@ def report(photographs=None, **changes):
     values = dict(
         title="What the model learned", classes=CLASSES, photographs=photographs or [photograph()],
         losses={k: 1 / (1 + k) for k in range(100)}, tallies=[Tally(7, 1, 0), Tally(2, 2, 3), Tally(0, 0, 0)],
-        held_out="Every fifth photograph was held out.", warnings=[], steps=next_steps("tools", "photos"),
+        held_out="Every fifth photograph was held out.", warnings=[], steps=next_steps("photos"),
         facts={"photographs": 1})
     return Report(**{**values, **changes})
 
@@ -176,11 +177,15 @@ def test_warnings_facts_and_steps():
     assert "Warnings" not in Parsed(report_page(report())).text
 
 
-def test_commands_work_as_pasted():
-    infer, learn = next_steps("../ccnn/tools", "my photos/it's")
-    assert shlex.split(infer.command) == ["../ccnn/tools/infer.py", "--model", "my photos/it's/model.ccnn", "--out",
-                                          "masks", "new_photos"]
-    assert shlex.split(learn.command) == ["../ccnn/tools/learn.py", "my photos/it's"]
+@pytest.mark.parametrize("on_path", [None, "/usr/bin/ccnn"])
+def test_commands_work_as_pasted(monkeypatch, root, on_path):
+    """`ccnn NAME` where that is on the PATH, else the tools of the clone, from the current folder."""
+    monkeypatch.setattr(shutil, "which", lambda name: on_path)
+    monkeypatch.chdir(root / "tests")
+    infer, learn = next_steps("my photos/it's")
+    assert shlex.split(infer.command) == [*(["ccnn", "segment"] if on_path else ["../tools/infer.py"]), "--model",
+                                          "my photos/it's/model.ccnn", "--out", "masks", "new_photos"]
+    assert shlex.split(learn.command) == [*(["ccnn", "learn"] if on_path else ["../tools/learn.py"]), "my photos/it's"]
     assert infer.command in Parsed(report_page(report(steps=[infer, learn]))).texts
 
 

@@ -345,8 +345,8 @@ def test_constraints_refuses(model, arguments, message):
 
 
 @pytest.mark.parametrize("arguments, status, says", [
-    (["--help"], 0, "tools/show.py panel tags="),
-    (["log", "--help"], 0, "tools/show.py log snapshots"),
+    (["--help"], 0, "ccnn show panel tags="),
+    (["log", "--help"], 0, "ccnn show log snapshots"),
     (["log", "nowhere.log", "--out", "x.png"], 2, "show.py: error: nowhere.log: No such file"),
     (["log", "nowhere.log", "--out", "x.gif"], 2, "x.gif: need a name that ends in .png"),
 ])

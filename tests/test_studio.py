@@ -680,7 +680,7 @@ def test_run_lengths_go_down_the_columns():
 def test_the_program_says_what_is_missing(root, place, tmp_path):
     (tmp_path / "file").write_text("")
     (tmp_path / "boxes/Annotations").mkdir(parents=True)
-    for folder, words in (("file", "is a file"), ("boxes", "tools/import_tags.py makes it")):
+    for folder, words in (("file", "is a file"), ("boxes", "ccnn import-tags makes it")):
         done = subprocess.run([sys.executable, str(place / "tools/studio.py"), str(tmp_path / folder)], text=True,
                               env={**environment(root, place), "DISPLAY": ""}, capture_output=True, timeout=60)
         assert done.returncode == 2 and words in done.stderr and len(done.stderr.splitlines()) == 1

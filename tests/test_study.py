@@ -33,7 +33,7 @@ from ccnn.images import reading as images
 from ccnn.nets import prototxt as nets
 from ccnn.nets import weights
 from ccnn.nets.prototxt import SYSTEMS
-from ccnn.solver import constraints
+from ccnn.supervision import constraints
 
 SIZE = 40               # what the trunk sees; the images are larger
 ROOT, FEATURES, POOL4, POOL3 = "data/VOCdevkit/VOC2012", "data/features", "data/pool4", "data/pool3"

@@ -110,7 +110,7 @@ def test_without_data_one_line_says_what_gets_them(tmp_path, caffe_bin):
     run = subprocess.run([caffe_bin, "train", "-solver", "solvers/ccnn_tags.prototxt"], cwd=tmp_path,
                          capture_output=True, text=True)
     assert run.returncode > 0                               # not ended by a signal
-    said = [line for line in run.stderr.splitlines() if "tools/get_voc.py" in line]
+    said = [line for line in run.stderr.splitlines() if "ccnn get-voc" in line]
     assert len(said) == 1 and said[0].startswith("data/VOCdevkit/VOC2012: no such folder")
     assert "Traceback" not in run.stderr and "terminate" not in run.stderr
 
@@ -347,7 +347,7 @@ DEMO = "solvers/demo_tags.prototxt"
 
 @pytest.mark.parametrize("text, arguments, complaint", [
     (None, ["none.prototxt"], "none.prototxt: no such file"),
-    (None, [DEMO, "--weights", "none.caffemodel"], "tools/init_weights.py makes it"),
+    (None, [DEMO, "--weights", "none.caffemodel"], "ccnn init-weights makes it"),
     ("max_itre: 5", ["bad.prototxt"], "bad.prototxt: is not a solver"),
     ("max_iter: 5", ["bad.prototxt"], "bad.prototxt: has no net"),
     (None, [DEMO, "--set", "max_itre=5"], "--set max_itre=5"),

@@ -141,6 +141,15 @@ def parse_args(argv):
 
 
 def main(argv=None):
+    try:
+        import_tags(argv)
+    except Mistakes as error:
+        for line in error.lines[:-1]:
+            print(line, file=sys.stderr)
+        raise UserError(error.lines[-1] + (f" ({len(error.lines)} mistakes)" if error.lines[1:] else "")) from None
+
+
+def import_tags(argv):
     args = parse_args(argv)
     photographs = Photographs(image_folder(args.photos))
     if not photographs.paths:
@@ -166,16 +175,3 @@ def main(argv=None):
         write(files, args.force)
     else:
         print(f"nothing was written; --write writes {' and '.join(map(str, files))}")
-
-
-def run():
-    try:
-        return main()
-    except Mistakes as error:
-        for line in error.lines[:-1]:
-            print(line, file=sys.stderr)
-        raise UserError(error.lines[-1] + (f" ({len(error.lines)} mistakes)" if error.lines[1:] else "")) from None
-
-
-if __name__ == "__main__":
-    command.run(run)
