@@ -155,7 +155,7 @@ def test_the_shipped_model(root, tmp_path):
             assert texts[0] == texts[1]             # but for the line that names the writer
             plain = forward(load_net(net, files), SCENE)
             packed = tmp_path / f"{name}.ccnn"
-            pack_model.main(["--weights", str(files[-1]), "--size", str(size), "--out", str(packed)])
+            pack_model.main(["--net", str(net), "--weights", str(files[-1]), "--size", str(size), "--out", str(packed)])
         assert read_model(packed).fingerprint == model.fingerprint
         assert np.array_equal(forward(model.load(), SCENE), plain) and plain.std() > 0
 
