@@ -18,9 +18,12 @@ from pathlib import Path
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 SOURCES = Path("cython/ccnn")
 MODULES = sorted(SOURCES.glob("*/*.pyx"))
+
+FILES = "models/*.ccnn", "prototxt/*", "solvers/*"
 
 # -ffast-math lets gcc call the vector exponentials of libmvec. It stays off the link line, where it would add start-up
 # code that makes the whole process flush denormal numbers to zero.
@@ -48,6 +51,24 @@ class BuildSolver(build_ext):
         super().run()
 
 
+class AddFiles(build_py):
+    """Nets, solvers and models go into the wheel, too: ccnn/_files (ccnn/_util/paths.py)."""
+
+    def run(self):
+        super().run()
+        for path in [] if self.editable_mode else [path for folder in FILES for path in sorted(Path().glob(folder))]:
+            self.copy_file(path, self.place(path))
+
+    def place(self, path):
+        place = Path(self.build_lib, "ccnn/_files", path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        return str(place)
+
+    def get_outputs(self, include_bytecode=True):
+        return [*super().get_outputs(include_bytecode),
+                *(str(Path(self.build_lib, "ccnn/_files", path)) for folder in FILES for path in Path().glob(folder))]
+
+
 def needs(arch):
     """The instruction sets that code for `arch` uses."""
     if arch != "native":
@@ -72,7 +93,7 @@ def accepted(flag):
 
 os.chdir(Path(__file__).resolve().parent)
 setup(
-    cmdclass={"build_ext": BuildSolver},
+    cmdclass={"build_ext": BuildSolver, "build_py": AddFiles},
     ext_modules=cythonize(
         [Extension(f"ccnn.{path.parent.name}.{path.stem}", [str(path)], include_dirs=[str(path.parent)],
                    libraries=["m"], depends=[str(header) for header in path.parent.glob("*.h")]) for path in MODULES],

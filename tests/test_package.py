@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+FILES = "models", "prototxt", "solvers"         # what the wheel holds besides the package, as ccnn/_files
 # They need NumPy, SciPy, pytest and hypothesis only.
 SOLVER_TESTS = ["conftest.py", "oracles.py", "problems.py", "test_batch.py", "test_constraints.py", "test_dual.py",
                 "test_exponential.py", "test_grouping.py", "test_processor.py"]
@@ -21,7 +22,7 @@ SOLVER_TESTS = ["conftest.py", "oracles.py", "problems.py", "test_batch.py", "te
 def sources(folder):
     """Copy what the package is built from, without anything that a build left behind."""
     left_behind = shutil.ignore_patterns("*.so", "*.c", "__pycache__")
-    for name in "ccnn", "cython":
+    for name in "ccnn", "cython", *FILES:
         shutil.copytree(ROOT / name, folder / name, ignore=left_behind)
     for name in "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE":
         shutil.copy(ROOT / name, folder)
@@ -60,10 +61,11 @@ def test_wheel_and_sdist_hold_the_package_only(tmp_path):
     assert wheel.name.startswith(f"ccnn-{ccnn_version()}-cp")
     with zipfile.ZipFile(wheel) as content:
         held = {name for name in content.namelist() if ".dist-info/" not in name}
+    files = {path.relative_to(ROOT).as_posix() for folder in FILES for path in (ROOT / folder).iterdir()}
     modules = {path.relative_to(ROOT).as_posix() for kind in ("*.py", "*.pyi", "py.typed", "page/*")
                for path in (ROOT / "ccnn").rglob(kind)}
     compiled = {f"ccnn/{path.parent.name}/{path.stem}" for path in (ROOT / "cython").rglob("*.pyx")}
-    assert {name for name in held if not name.endswith(".so")} == modules
+    assert {name for name in held if not name.endswith(".so")} == modules | {f"ccnn/_files/{name}" for name in files}
     assert {name.split(".")[0] for name in held if name.endswith(".so")} == compiled
 
     run(sys.executable, "setup.py", "-q", "sdist", "--formats", "zip", "--dist-dir", tmp_path, cwd=repository)
@@ -71,7 +73,7 @@ def test_wheel_and_sdist_hold_the_package_only(tmp_path):
         held = {name.partition("/")[2] for name in content.namelist()}
     solver = {path.relative_to(ROOT).as_posix() for path in (ROOT / "cython").rglob("*.*")
               if path.suffix in (".pyx", ".pxd", ".h")}
-    assert solver | modules <= held
+    assert solver | modules | files <= held
     assert not {name for name in held if re.match(r"(tools|tests|layers)/|.*\.(c|so)$", name)}
 
 

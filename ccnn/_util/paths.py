@@ -1,4 +1,7 @@
-"""Where the repository lies. Whatever a tool takes by default is found from here, in whatever directory it is called.
+"""Where the files lie that come with the package, and where downloads go. Nothing is ever written into site-packages.
+
+ROOT holds models/, prototxt/ and solvers/: the clone, or the folder of them in the installed package. DATA holds what
+is fetched once: data/ of the clone, else the user's cache folder; the variable CCNN_HOME names another place.
 
 A path that the user gives is relative to the current directory. So are the paths inside solvers and nets, because
 `caffe train` reads them so; those of the repository are written for its root.
@@ -6,13 +9,34 @@ A path that the user gives is relative to the current directory. So are the path
 import os
 import shlex
 import shutil
+import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = Path(__file__).resolve().parents[1]
 
-DATA = ROOT / "data"
+CLONE = all((PACKAGE.parent / folder).is_dir() for folder in ("tools", "prototxt", "solvers"))
+
+ROOT = PACKAGE.parent if CLONE else PACKAGE / "_files"
+
+
+def data_folder() -> Path:
+    if os.environ.get("CCNN_HOME"):
+        return Path(os.environ["CCNN_HOME"]).expanduser()
+    if CLONE:
+        return ROOT / "data"
+    import platformdirs
+    return Path(platformdirs.user_cache_dir("ccnn", appauthor=False))
+
+
+DATA = data_folder()
 VOC = DATA / "VOCdevkit/VOC2012"
 FEATURES = DATA / "features"
+
+
+def packages(*extras: str) -> str:
+    """How to get the Python packages that are missing."""
+    pip = f"{shlex.quote(sys.executable)} -m pip install"
+    return f"{pip} -r requirements.txt" if CLONE else f'{pip} "ccnn[{",".join(extras or ("photos",))}]"'
 
 
 def typed(name: str, *words: object) -> str:

@@ -51,4 +51,4 @@ def main(argv=None):
         from ccnn._util.errors import suggest
         command.fail(f"{name!r} is not a command; {suggest(name, COMMANDS)}", 2)
     sys.argv = [f"ccnn {name}", *words[1:]]
-    command.run(importlib.import_module(f"ccnn.cli.{name.replace('-', '_')}").main)
+    command.run(lambda: importlib.import_module(f"ccnn.cli.{name.replace('-', '_')}").main())

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Callable, NoReturn, Optional, Union
 
 from ccnn._util.errors import UserError
+from ccnn._util.paths import packages
 from ccnn.inference.model_file import sizes_of
 
 
@@ -92,8 +93,8 @@ def run(main: Callable[[], Optional[int]]) -> NoReturn:
         fail(f"{e.filename}: {e.strerror}" if e.filename and e.strerror else e, 2)
     except UserError as e:
         fail(e, 2)
-    except ModuleNotFoundError as e:     # the Python of a Caffe of your own may lack packages
-        fail(f"{e}; get it with: {sys.executable} -m pip install -r requirements.txt", 2)
+    except ModuleNotFoundError as e:
+        fail(f"{e}; get it with: {packages()}", 2)
 
 
 def show_messages() -> None:

@@ -18,14 +18,14 @@ from pathlib import Path
 
 from ccnn._util.errors import UserError
 from ccnn._util.files import lock
-from ccnn._util.paths import ROOT
+from ccnn._util.paths import CLONE, ROOT
 from ccnn.cli import command
 
 WORK = ".ccnn"      # as ccnn.project.folder has it, whose import takes a second in each process that the studio starts
 
 PORT = 8324
 
-DEFAULT = ROOT / "output/studio"
+DEFAULT = ROOT / "output/studio" if CLONE else Path("photos")
 
 
 def main(argv=None):
@@ -60,7 +60,7 @@ def open_folder(folder: Path) -> Path:
 def parse_args(argv):
     parser = command.parser(__doc__)
     add = parser.add_argument
-    add("photos", nargs="?", type=Path, default=DEFAULT, help=f"the folder (default: {DEFAULT.relative_to(ROOT)})")
+    add("photos", nargs="?", type=Path, default=DEFAULT, help="the folder (default: %(default)s)")
     add("--port", type=command.count, default=PORT, metavar="N", help="if it is taken, another (default: %(default)s)")
     add("--steps", type=command.count, metavar="N", help="of a training, as ccnn learn takes them")
     add("--no-browser", action="store_true", help="print the address only")
