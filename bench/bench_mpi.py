@@ -24,7 +24,9 @@ from ccnn._util.errors import UserError
 from ccnn._util.paths import ROOT
 from ccnn.cli import command
 from ccnn.inference.caffe_net import load_caffe
-from ccnn.nets.caffe_files import read_net
+from ccnn.nets.caffe_files import parse_net
+from ccnn.nets.prototxt import demo_nets, nets
+from ccnn.nets.solvers import demo_solver, solvers, write
 from ccnn.nets.weights import convolutions, write_caffemodel
 from ccnn.training.ranks import LIBRARY
 
@@ -58,7 +60,7 @@ NETS = {        # what: (solver, how to draw its data, images per step, steps, t
 
 def prepare(folder, name, settings):
     """Write the net of a solver with other data, and random weights for it: the options of tools/train.py."""
-    net = read_net(ROOT / f"prototxt/{name}.prototxt")
+    net = parse_net({**nets(), **demo_nets()}[name].encode(), name)
     data = net.layer[0].python_param
     data.param_str = json.dumps({**json.loads(data.param_str), **settings})
     (folder / "net.prototxt").write_text(str(net))
@@ -67,7 +69,8 @@ def prepare(folder, name, settings):
                        np.zeros(shape[0], np.float32)]
                for layer, shape in convolutions(folder / "net.prototxt").items()}
     write_caffemodel(folder / "weights.caffemodel", weights)
-    return [str(ROOT / f"solvers/{name}.prototxt"), "--weights", str(folder / "weights.caffemodel"),
+    (folder / "solver.prototxt").write_text(write(name, {**solvers(), "demo_tags": demo_solver("tags")}[name]))
+    return [str(folder / "solver.prototxt"), "--weights", str(folder / "weights.caffemodel"),
             "--set", f"net={folder}/net.prototxt", "--set", "snapshot=0", "--set", "snapshot_after_train=false",
             "--set", "display=1"]
 

@@ -5,7 +5,7 @@
     demo/demo.py --seeds 3 --scores-only    # three trainings of each system: mean and standard deviation
 
 1. draw a small data set in VOC's layout                demo/draw_demo.py data/demo
-2. train six systems on it, two at a time               caffe train -solver solvers/demo_tags.prototxt, ...
+2. train six systems on it, two at a time               ccnn train output/demo/solvers/demo_tags.prototxt, ...
 3. segment and score the validation images
 4. segment photographs with the shipped model           tools/infer.py --crf
 5. write the page
@@ -14,7 +14,6 @@ The systems share the net, the schedule and the order of the images. Only the lo
 convolutions from the Python index; without a network the page says how to get them.
 """
 import os
-import re
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -30,7 +29,8 @@ from ccnn._util.paths import ROOT
 from ccnn.cli import command
 from ccnn.inference.caffe_net import load_caffe
 from ccnn.nets.caffe_files import read_solver
-from ccnn.nets.prototxt import DEMO, SYSTEMS
+from ccnn.nets.prototxt import DEMO, SYSTEMS, demo_nets
+from ccnn.nets.solvers import demo_solver, write
 from ccnn.training.caffe_training import prepare, run_all
 from ccnn.training.snapshots import snapshots
 
@@ -43,6 +43,7 @@ class Run(NamedTuple):
     seed: int
     solver: Path
     net: Path
+    deploy: Path
     prefix: Path                        # of snapshots and log
 
     def snapshots(self):
@@ -101,30 +102,28 @@ def parse_args(argv):
 
 
 def plan(system, seed, data, work, iterations):
-    """The Run of solvers/demo_SYSTEM.prototxt, as it is or, with another seed, data set or length, a copy of it."""
-    source = ROOT / f"solvers/demo_{system}.prototxt"
-    solver = read_solver(source)
-    prefix = work / solver.snapshot_prefix
-    prefix = prefix.with_name(prefix.name + (f"_seed{seed}" if seed > 1 else ""))
-    prefix.parent.mkdir(parents=True, exist_ok=True)
-    if (seed, iterations, data) == (1, None, ROOT / DEMO["root"]):
-        return Run(system, seed, source, ROOT / solver.net, prefix)
+    """Write net and solver of a training into output/demo/, from the tables of ccnn/nets/, and return its Run."""
+    name = f"demo_{system}" + (f"_seed{seed}" if seed > 1 else "")
+    folder = work / "output/demo"
+    solver, net, deploy = (folder / f"{file}.prototxt"
+                           for file in (f"solvers/{name}", f"prototxt/{name}", "prototxt/demo_deploy"))
+    for path in (solver, net, work / "snapshots/any"):
+        path.parent.mkdir(parents=True, exist_ok=True)
 
-    net, copy = Path(f"{prefix}_net.prototxt"), Path(f"{prefix}_solver.prototxt")
-    text = re.sub('"seed": 1', f'"seed": {seed}', (ROOT / solver.net).read_text())
-    net.write_text(text.replace(f'"{DEMO["root"]}', f'"{data}'))
-    solver.net, solver.snapshot_prefix, solver.random_seed = str(net), str(prefix), seed
+    nets = demo_nets()
+    text = nets[f"demo_{system}"].replace('"seed": 1', f'"seed": {seed}').replace(f'"{DEMO["root"]}', f'"{data}')
+    net.write_text(text)
+    deploy.write_text(nets["demo_deploy"])
+    changes = f"random_seed: {seed}" if seed > 1 else ""
     if iterations:
-        solver.snapshot = iterations * solver.snapshot // solver.max_iter
-        solver.max_iter = iterations
-    copy.write_text(str(solver))
-    return Run(system, seed, copy, net, prefix)
+        changes += f"\nmax_iter: {iterations}\nsnapshot: {max(1, iterations // 6)}"
+    solver.write_text(write(name, demo_solver(system, changes), f"{folder}/", work / "snapshots", "demo/demo.py"))
+    return Run(system, seed, solver, net, deploy, work / "snapshots" / name)
 
 
 def train(runs, jobs):
     """`caffe train` for every run, `jobs` at a time, each on one core."""
-    run_all([prepare(read_solver(run.solver, [f"net={run.net}", f"snapshot_prefix={run.prefix}"]), anew=True)
-             for run in runs], jobs)
+    run_all([prepare(read_solver(run.solver), anew=True) for run in runs], jobs)
 
 
 def summary(runs, scores):

@@ -21,7 +21,7 @@ LINES = {"tags": "#3a7fc8", "size": "#1b9a70", "em_adapt": "#c8752f", "mil_fcn":
 
 OURS, BASELINES = ("tags", "size"), ("em_adapt", "mil_fcn", "mil_base")
 
-# mean IoU of solvers/demo_mil_fcn.prototxt with --weights snapshots/demo_tags_iter_2400.caffemodel
+# mean IoU of output/demo/solvers/demo_mil_fcn.prototxt with --weights snapshots/demo_tags_iter_2400.caffemodel
 INITIALISED = 29
 
 NOTICED = 0.01          # share of a photograph from which on a label counts as found

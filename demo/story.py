@@ -23,8 +23,6 @@ from ccnn.nets.prototxt import SYSTEMS
 from ccnn.supervision.constraints import area_rows
 from ccnn.training.caffe_log import read_log
 
-DEPLOY = ROOT / "prototxt/demo_deploy.prototxt"
-
 # file of scikit-image, what it is, the classes in it. The last one is there because the model fails on part of it.
 PHOTOGRAPHS = (("chelsea.png", "Chelsea the cat", ("cat",)),
                ("motorcycle_left.png", "A motorbike in a garage", ("motorbike",)),
@@ -61,12 +59,12 @@ class Images(NamedTuple):
 def score(runs, data, last_only):
     """{run: Scored} on the validation images."""
     classes, val = read_classes(data / "classes.txt"), Images.read(data, "val")
-    grid = score_grid(DEPLOY)
+    grid = score_grid(runs[0].deploy)
     models = [(run, iteration, model) for run in runs
               for iteration, model in list(run.snapshots().items())[-1 if last_only else 0:]]
     found = {}
     for run, iteration, model in tqdm(models, desc="scoring", unit="model", disable=None):
-        net = load_net(DEPLOY, model)
+        net = load_net(run.deploy, model)
         masks = []
         for image in val.images:
             scores = Scores(forward(net, image), image.shape[:2], *grid)
@@ -91,7 +89,7 @@ def tell(runs, scores, data, pictures, reason, minutes):
     image, present = image_with_two_tags(train, len(classes))
     tags, = (run for run in runs if run.system == "tags")
     models = list(tags.snapshots().items())
-    steps = [solve(iteration, model, image, present) for iteration, model in (models[0], models[-1])]
+    steps = [solve(tags.deploy, iteration, model, image, present) for iteration, model in (models[0], models[-1])]
     diagnostics = np.array([[i, *values.mean(axis=0)] for i, values in logs["tags"].solver.items()])
     return Story(classes, (len(train.names), len(val.names)), minutes, results, examples, image, steps, diagnostics,
                  pictures, reason)
@@ -106,9 +104,9 @@ def image_with_two_tags(split, labels):
     return image, present
 
 
-def solve(iteration, model, image, present):
+def solve(deploy, iteration, model, image, present):
     """The Solved of an image at a snapshot: q, p, and the areas that the tags demand."""
-    scores = forward(load_net(DEPLOY, model), image)
+    scores = forward(load_net(deploy, model), image)
     f = np.ascontiguousarray(scores.reshape(len(scores), -1))
     c = ccnn.tag_constraints(present)
     s = ccnn.maximize(f, c)

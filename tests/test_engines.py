@@ -7,15 +7,14 @@ import pytest
 from tiny_net import make_net
 
 from ccnn._util.errors import Unable, UserError
-from ccnn._util.paths import ROOT
 from ccnn.inference import engines
 from ccnn.inference.caffe_net import load_caffe
 from ccnn.inference.engines import load_forward
 from ccnn.inference.leading_layers import run_layers
 from ccnn.nets import prototxt as nets
 
-DEPLOY = {**{path.stem: path.read_text() for path in sorted((ROOT / "prototxt").glob("*deploy*.prototxt"))},
-          "trunk": (ROOT / "prototxt/trunk.prototxt").read_text(),
+DEPLOY = {**{name: text for name, text in {**nets.nets(), **nets.demo_nets()}.items()
+             if "deploy" in name or name == "trunk"},
           "own": nets.own_nets("tags", {"root": ".", "features": "."}, labels=4)[1]}
 
 SHAPES = [(65, 97), (66, 98), (67, 101), (72, 64), (33, 40), (5, 31), (2, 3), (1, 1), (1, 50), (71, 1)]

@@ -19,6 +19,7 @@ from ccnn.images.reading import MEAN_BGR
 from ccnn.inference import predict
 from ccnn.nets import vgg16, weights
 from ccnn.nets.backbones import VGG16
+from ccnn.nets.prototxt import demo_nets, nets
 from ccnn.nets.weights import read_caffemodel, write_caffemodel
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -133,8 +134,9 @@ def test_training_nets_can_be_named_too(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["head_deploy", "demo_deploy"])
-def test_the_shapes_are_those_that_caffe_finds(name):
-    net = ROOT / f"prototxt/{name}.prototxt"
+def test_the_shapes_are_those_that_caffe_finds(name, tmp_path):
+    net = tmp_path / "net.prototxt"
+    net.write_text({**nets(), **demo_nets()}[name])
     found = {layer: blobs[0].data.shape for layer, blobs in caffe.Net(str(net), caffe.TEST).params.items()}
     assert weights.convolutions(net) == found
 

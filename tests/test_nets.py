@@ -35,7 +35,8 @@ SOLVERS = sorted(path.stem for path in (ROOT / "solvers").glob("*.prototxt"))
 
 def read(folder, name):
     message = caffe_pb2.SolverParameter() if folder == "solvers" else caffe_pb2.NetParameter()
-    return text_format.Parse((ROOT / folder / f"{name}.prototxt").read_text(), message)
+    return text_format.Parse(nets.demo_nets()[name] if name.startswith("demo_")
+                             else (ROOT / folder / f"{name}.prototxt").read_text(), message)
 
 
 def layer(net, name):
@@ -67,9 +68,9 @@ def test_nets_are_those_that_make_nets_writes():
 
 def test_there_is_a_net_and_a_solver_for_every_system():
     training = [*VGG_8S, "ccnn_tags_32s", *CONV5, *CONV4, *CLASSIFIERS,
-                *(f"{part}_{system}" for part in ("head", "demo") for system in SYSTEMS)]
+                *(f"head_{system}" for system in SYSTEMS)]
     assert sorted([*training, "head_tags_paper"]) == SOLVERS
-    deploy = ["trunk", "deploy_8s", "deploy_32s", "head_deploy", "demo_deploy"]
+    deploy = ["trunk", "deploy_8s", "deploy_32s", "head_deploy"]
     assert sorted(training + deploy) == sorted(path.stem for path in (ROOT / "prototxt").glob("*.prototxt"))
 
 
@@ -198,7 +199,7 @@ def test_a_cell_of_pool4_lies_between_two_of_pool3(tmp_path):
     assert np.array_equal(pool4(x[:, :, ::-1]), found[:, :, ::-1])
 
 
-def test_scores_lie_on_the_grid_of_the_features():
+def test_scores_lie_on_the_grid_of_the_features(tmp_path):
     assert score_grid(ROOT / "prototxt/head_deploy.prototxt") == (VGG16.stride, VGG16.offset)
     net = caffe.Net(str(ROOT / "prototxt/head_deploy.prototxt"), caffe.TEST)
     assert net.blobs["fc8"].data.shape == (1, 21, 29, 29)
@@ -206,7 +207,7 @@ def test_scores_lie_on_the_grid_of_the_features():
     assert net.blobs["fc8"].data.shape == (1, 21, 41, 41)
     net = caffe.Net(str(ROOT / "prototxt/deploy_32s.prototxt"), caffe.TEST)
     assert net.blobs["fc8"].data.shape == (1, 21, 11, 11)
-    net = caffe.Net(str(ROOT / "prototxt/demo_deploy.prototxt"), caffe.TEST)
+    net = made(tmp_path / "net.prototxt", nets.demo_nets()["demo_deploy"])
     assert net.blobs["fc8"].data.shape == (1, 6, score_size(120, 4), score_size(160, 4))
 
 
@@ -331,7 +332,6 @@ def test_training_and_deploy_nets_have_the_same_layers():
         assert shapes("head_deploy") == {**shapes("trunk"), **shapes(f"head_{system}")}
         names = {l.name for l in read("prototxt", f"head_{system}").layer}
         assert not names & set(VGG_LAYERS)                               # VGG's fc6 must not load into a head
-        assert shapes(f"demo_{system}") == shapes("demo_deploy")
     for first, names in ((10, CONV5), (7, CONV4)):
         last_blocks = {name: vgg[name] for name in VGG_LAYERS[first:13]}
         assert all(shapes(name) == {**last_blocks, **shapes("head_tags")} for name in names)

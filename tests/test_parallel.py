@@ -174,7 +174,7 @@ def test_every_rank_draws_its_own_dropout(together, alone, mpiexec):
     shutil.copytree((folder / "data/demo").resolve(), folder / "one_image")
     lists = folder / "one_image/ImageSets/Segmentation/train.txt"
     lists.write_text(lists.read_text().split()[0] + "\n")
-    net = (ROOT / "prototxt/demo_tags.prototxt").read_text().replace('"root": "data/demo"', '"root": "one_image"')
+    net = (folder / "prototxt/demo_tags.prototxt").read_text().replace('"root": "data/demo"', '"root": "one_image"')
     net = net.replace('"mirror": true', '"mirror": false')
     dropout = 'layer { name: "drop"  type: "Dropout"  bottom: "conv2"  top: "conv2" }\nlayer {\n  name: "fc8"'
     (folder / "plain.prototxt").write_text(net)
@@ -287,7 +287,7 @@ def test_an_image_that_only_one_rank_reads_ends_the_job(mpiexec, together):
     shutil.copytree((folder / "data/demo").resolve(), folder / "damaged")
     bad = sorted((folder / "damaged/JPEGImages").iterdir())[3]
     bad.write_bytes(bad.read_bytes()[:100])
-    net = (ROOT / "prototxt/demo_tags.prototxt").read_text().replace('"root": "data/demo"', '"root": "damaged"')
+    net = (folder / "prototxt/demo_tags.prototxt").read_text().replace('"root": "data/demo"', '"root": "damaged"')
     (folder / "net.prototxt").write_text(net.replace('"mirror": true', '"mirror": true, "shuffle": false'))
     status, out, error = together("d", *SGD, "iter_size=2", "net=net.prototxt", "max_iter=50")
     assert (status, out) == (2, "") and len(errors(error)) == 1, error

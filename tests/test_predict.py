@@ -183,14 +183,14 @@ def test_a_photograph_without_permission_is_not_called_damaged(tmp_path, monkeyp
 
 
 def test_a_forgotten_net_or_weights_is_one_line_of_ours(tmp_path, root):
-    demo = root / "prototxt/demo_deploy.prototxt"
+    head = root / "prototxt/head_deploy.prototxt"
     weights = make_net(tmp_path)[1]
-    for options in ({"net": demo}, {"weights": weights}):
+    for options in ({"net": head}, {"weights": weights}):
         with pytest.raises(UserError, match="a model is --net and --weights together, or --model alone; name both"):
             predict.find_model(**options)
-    with pytest.raises(UserError, match="tiny.caffemodel: has no layer conv1, but .*; give --net and --weights that "
+    with pytest.raises(UserError, match="tiny.caffemodel: has no layer fc8_cell, but .*; give --net and --weights that "
                                         "belong together$"):
-        predict.load_model(predict.find_model(net=demo, weights=weights))
+        predict.load_model(predict.find_model(net=head, weights=weights))
 
 
 def test_weights_of_another_shape_are_one_line_of_ours(tmp_path):

@@ -14,6 +14,8 @@ from tiny_voc import make_voc
 from ccnn.data.background_shares import write_shares
 from ccnn.nets import weights
 from ccnn.nets.backbones import VGG16
+from ccnn.nets.prototxt import SYSTEMS, demo_nets, nets
+from ccnn.nets.solvers import demo_solver, solver_texts, write
 from ccnn.training.snapshots import snapshots
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,8 +24,12 @@ DEMO_CLASSES = ("background", "fish", "beetle", "kite", "snail", "leaf")
 
 def workplace(folder):
     """A folder in which the solvers run as in the repository's root."""
-    for name in ("prototxt", "solvers"):
-        (folder / name).symlink_to(ROOT / name)
+    texts = {"prototxt": {**nets(), **demo_nets()},
+             "solvers": {**solver_texts(), **{f"demo_{s}": write(f"demo_{s}", demo_solver(s)) for s in SYSTEMS}}}
+    for kind, files in texts.items():
+        (folder / kind).mkdir()
+        for name, text in files.items():
+            (folder / kind / f"{name}.prototxt").write_text(text)
     (folder / "snapshots").mkdir()
     return folder
 

@@ -369,12 +369,11 @@ def net_name(system):
 
 
 def nets():
-    """{name: text} of every net."""
+    """{name: text} of every net in prototxt/."""
     made = {}
     for system in SYSTEMS:
         made[net_name(system)] = data_layer(system, VOC) + vgg16() + classifier() + loss_layer(system)
         made[f"head_{system}"] = data_layer(system, CACHED) + trained_head(system)
-        made[f"demo_{system}"] = data_layer(system, DEMO) + demo_net() + loss_layer(system)
     made["ccnn_tags_32s"] = (data_layer("tags", VOC) + vgg16(32, kernel=2) + classifier(stride=32)
                              + loss_layer("tags", normalize=False))
     for first, systems in LEARNING.items():
@@ -388,8 +387,14 @@ def nets():
     made["deploy_8s"] = input_layer("data", 1, 3, 321, 321) + vgg16() + classifier()
     made["deploy_32s"] = input_layer("data", 1, 3, 321, 321) + vgg16(32, kernel=2) + classifier(stride=32)
     made["head_deploy"] = made["trunk"] + head()
-    made["demo_deploy"] = input_layer("data", 1, 3, 121, 161) + demo_net()
     return {name: titled(name, text) for name, text in made.items()}
+
+
+def demo_nets():
+    """{name: text} of the demonstration's nets, which demo/demo.py writes."""
+    made = {f"demo_{system}": data_layer(system, DEMO) + demo_net() + loss_layer(system) for system in SYSTEMS}
+    made["demo_deploy"] = input_layer("data", 1, 3, 121, 161) + demo_net()
+    return {name: titled(name, text, "demo/demo.py") for name, text in made.items()}
 
 
 def titled(name, text, writer="ccnn make-nets"):

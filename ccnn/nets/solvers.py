@@ -93,7 +93,7 @@ max_iter: 2645          # an epoch of 10,582 images: it gets worse from there on
 
 
 def solvers():
-    """{name: Solver} of every solver."""
+    """{name: Solver} of every solver in solvers/."""
     made = {}
     for system, about in SYSTEMS.items():
         title = f"{about.title[0].upper()}{about.title[1:]} ({about.paper})"
@@ -103,8 +103,6 @@ def solvers():
         made[f"head_{system}"] = Solver(
             "head", f"{title}. Frozen trunk, cached features: minutes on two cores.",
             HEAD_STARTED if system in HEAD_CHANGES else "", HEAD_CHANGES.get(system, ""))
-        made[f"demo_{system}"] = Solver(
-            "demo", f"The demonstration of {about.title}, on images that demo/draw_demo.py draws.")
 
     made["ccnn_tags_32s"] = Solver(
         "paper", "CCNN, tags (sections 5 and 6), at VGG's own stride of 32.\n"
@@ -155,12 +153,19 @@ weight_decay: 1e-3      # chosen on images held out: without it, tags are learnt
     return made
 
 
+def demo_solver(system, changes=""):
+    """A solver of the demonstration, which demo/demo.py writes."""
+    return Solver("demo", f"The demonstration of {SYSTEMS[system].title}, on images that demo/draw_demo.py draws.",
+                  changes=changes)
+
+
 def solver_texts():
-    """{name: text} of every solver file."""
+    """{name: text} of every file in solvers/."""
     return {name: write(name, solver) for name, solver in solvers().items()}
 
 
-def write(name, solver):
+def write(name, solver, folder="", snapshots="snapshots", writer="ccnn make-nets"):
+    """The text of a solver file; folder: before the paths of solvers and nets, with a slash at its end."""
     lines, changes = by_key(RECIPES[solver.recipe]), by_key(solver.changes)
     unknown = changes.keys() - lines.keys()
     if unknown:
@@ -168,14 +173,14 @@ def write(name, solver):
     differs = [f"    {key}: {value(changes[key])}, not {value(lines[key])}" for key in lines
                if key in changes and value(changes[key]) != value(lines[key])]
     comment = [*solver.about.splitlines(),
-               f"    caffe train -solver solvers/{name}.prototxt{solver.options}",
+               f"    caffe train -solver {folder}solvers/{name}.prototxt{solver.options}",
                f'Recipe "{solver.recipe}" of ccnn/nets/solvers.py, {"except for" if differs else "unchanged."}',
                *differs,
-               "Written by ccnn make-nets."]
+               f"Written by {writer}."]
     return "\n".join([*(f"# {line}" for line in comment), "",
-                      f'net: "prototxt/{solver.net or name}.prototxt"',
+                      f'net: "{folder}prototxt/{solver.net or name}.prototxt"',
                       *{**lines, **changes}.values(),
-                      f'snapshot_prefix: "snapshots/{name}"', ""])
+                      f'snapshot_prefix: "{snapshots}/{name}"', ""])
 
 
 def by_key(text):
