@@ -3,7 +3,7 @@
 
     study/choices.py                    # every trial, one run each; about a minute a trial and core
     study/choices.py boxes full         # some rows
-    study/choices.py --report --out docs        # the tables of what is done, and choices.json there
+    study/choices.py --report --out study/results   # the tables of what is done, and choices.json there
 
 Every fourth image of train_aug is held out, and the rest trained on; val is not touched. The rate in bold is the one
 that the study trains with. It should be the best of its line, and not the first or the last. Of some rows, the length
@@ -14,16 +14,13 @@ choices.json has of trials that are not in the folder stays there.
 import itertools
 import json
 import math
-import os
 import re
-from pathlib import Path
 from typing import NamedTuple
 
-import runs
+import study_runs as runs
 from experiments import DECAYS, EVERY_EXPERIMENT, EXPERIMENTS, SHARES, SLOW
 
 from ccnn._util.errors import UserError
-from ccnn._util.files import whole_file
 from ccnn.cli import command
 from ccnn.evaluation.tables import markdown_table
 
@@ -138,9 +135,7 @@ def main(argv=None):
     if args.out:
         found = with_stored(found, args.out / "choices.json")
     print(rates_table(found, GRIDS), lengths_table(found), rates_table(found, STARTS), settings_table(found), sep="\n")
-    if args.out:
-        with whole_file(args.out / "choices.json") as part:
-            part.write_text("[\n" + ",\n".join(map(json.dumps, found)) + "\n]\n")       # one line per trial
+    runs.write_results(args.out, "choices.json", found)
 
 
 def run_of(row, changes, args, lists):
@@ -236,20 +231,8 @@ def chosen(row, key):
 
 def parse_args(argv):
     parser = command.parser(__doc__)
-    add = parser.add_argument
-    add("rows", nargs="*", metavar="ROW", help=f"some of {', '.join(rows())} (default: all)")
-    runs.add_places(add)
-    add("--folder", type=Path, default=runs.HELD_OUT, metavar="DIR", help="of the trials (default: %(default)s)")
-    add("--jobs", type=command.count, default=os.cpu_count(), metavar="N", help="trials at a time (default: all cores)")
-    command.add_cluster_option(add)
-    add("--report", action="store_true", help="no trials, only the table")
-    add("--out", type=Path, metavar="DIR", help="also write choices.json here")
-    args = parser.parse_args(argv)
-    unknown = [name for name in args.rows if name not in rows()]
-    if unknown:
-        raise UserError(f"{unknown[0]}: no such row; there are {', '.join(rows())}")
-    args.rows = args.rows or rows()
-    return args
+    runs.add_trainings(parser.add_argument, runs.HELD_OUT)
+    return runs.with_rows(parser.parse_args(argv), rows())
 
 
 if __name__ == "__main__":

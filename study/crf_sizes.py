@@ -2,20 +2,17 @@
 """What the size of the photograph changes in the study's columns of CRFs: scores and seconds at three sizes.
 
     study/study.py size_10 --seeds 1            # the model
-    study/crf_sizes.py --out docs               # the table, and crf_sizes.json
+    study/crf_sizes.py --out study/results      # the table, and crf_sizes.json
 
 The study's CRFs see photographs reduced to 167 pixels. Here every 14th image of val is scored at other sizes, too. It
 is val because its photographs have their original size, whatever that of the training images is. Nothing is chosen
 by these figures.
 """
-import json
 import time
-from pathlib import Path
 
-import runs
-from report import CRFS
+import study_runs as runs
+from study_tables import CRFS
 
-from ccnn._util.files import whole_file
 from ccnn.cli import command
 from ccnn.crf.dense import PRESETS
 from ccnn.evaluation.scores import confusion, scored
@@ -33,12 +30,10 @@ SIDES = (500, 250, runs.CRF_SIDE)   # long sides in pixels; smaller photographs 
 
 
 def main(argv=None):
-    args = parse_args(argv)
+    args = runs.arguments(__doc__, argv)
     found = measure(args)
     print(table(found))
-    if args.out:
-        with whole_file(args.out / "crf_sizes.json") as part:
-            part.write_text("[\n" + ",\n".join(map(json.dumps, found)) + "\n]\n")
+    runs.write_results(args.out, "crf_sizes.json", found)
 
 
 def measure(args):
@@ -71,15 +66,6 @@ def table(found):
                       *(f"{of_kind[side]['seconds']:.2f}" for side in SIDES)])
     return markdown_table(["CRF", "images", *(f"mIoU, {side} pixels" for side in SIDES),
                            *(f"s, {side} pixels" for side in SIDES)], lines)
-
-
-def parse_args(argv):
-    parser = command.parser(__doc__)
-    add = parser.add_argument
-    runs.add_places(add)
-    add("--folder", type=Path, default=Path("output/study"), metavar="DIR", help="of the runs (default: %(default)s)")
-    add("--out", type=Path, metavar="DIR", help="also write crf_sizes.json here")
-    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

@@ -2,18 +2,16 @@
 """What p becomes if more is known of an image than its tags: labels for the next net, before any is trained.
 
     study/study.py classifier tags shares --seeds 1         # the models, and the guessed areas
-    study/further.py --out docs                             # the table, and further.json
+    study/further.py --out study/results                    # the table, and further.json
 
 The scores are those of the head from tags. p is solved with further constraints on every 40th training image, and
 scored against its mask as a net's answer is.
 """
-import json
 import random
-from pathlib import Path
 
 import numpy as np
 import points
-import runs
+import study_runs as runs
 from experiments import EXPERIMENTS
 from scipy.ndimage import uniform_filter
 from scipy.special import softmax
@@ -21,7 +19,6 @@ from superpixels import superpixels
 from teach import TINY
 
 import ccnn
-from ccnn._util.files import whole_file
 from ccnn.cli import command
 from ccnn.data.background_shares import background_share, read_shares
 from ccnn.evaluation.scores import confusion, scored
@@ -48,7 +45,7 @@ RIM = 1 / 8, 0.8        # of a photograph: as wide as this part of its sides; th
 
 
 def main(argv=None):
-    args = parse_args(argv)
+    args = runs.arguments(__doc__, argv)
     load_caffe()
     nets = {row: load_net(args.folder / row / "1/deploy.prototxt", runs.last_model(args.folder / row / "1"))
             for row in ("classifier", "tags")}
@@ -78,9 +75,7 @@ def main(argv=None):
               "contradictory": contradictory, "images": len(names[::EVERY]),
               "right cues": {what: round(float(np.mean(flags)), 3) for what, flags in right.items()}}
     print(table(result), "Cues that are right: ", result["right cues"], sep="")
-    if args.out:
-        with whole_file(args.out / "further.json") as part:
-            part.write_text(json.dumps(result, indent=1) + "\n")
+    runs.write_results(args.out, "further.json", result)
 
 
 def further(f, truth, cues, clicks, parts, edge, guess, bounds):
@@ -205,15 +200,6 @@ def table(result):
     return markdown_table(["known of a training image", "mIoU of p", "images where it is contradictory"],
                           [[what, f"{miou:.1f}", f"{result['contradictory'][what]} of {result['images']}"]
                            for what, miou in result["miou"].items()])
-
-
-def parse_args(argv):
-    parser = command.parser(__doc__)
-    add = parser.add_argument
-    runs.add_places(add)
-    add("--folder", type=Path, default=Path("output/study"), metavar="DIR", help="of the runs (default: %(default)s)")
-    add("--out", type=Path, metavar="DIR", help="also write further.json here")
-    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Write docs/reproduction.md, docs/study_details.md and README's results from what the study found.
+"""Fill in the figures and tables of docs/reproduction.md, docs/study_details.md and README.md from study/results/.
 
-    study/study.py --report --out docs          # docs/study.json, of the runs that are there
-    study/choices.py --report --out docs        # docs/choices.json
-    study/pages.py                              # the pages, from these files and others of docs/, see MADE_BY
+    study/study.py --report --out study/results         # study.json, of the runs that are there
+    study/choices.py --report --out study/results       # choices.json
+    study/pages.py                                      # the pages, from these files and others, see MADE_BY
 
-The sentences stand in study/texts/, with {{...}} where a figure or a table belongs; FIGURES says what may stand there.
-So no figure of these pages is older than its run, and a test compares them.
+A page has a marker before and after every figure or table: <!-- mean tags -->31.0<!-- / -->. FIGURES says what may
+stand in a marker. Only what is between them is rewritten, so no figure is older than its run, and a test compares them.
 """
 import json
 import re
@@ -15,9 +15,9 @@ import choices
 import crf_sizes
 import further
 import numpy as np
-import report
 import small_things
 import solves
+import study_tables
 from experiments import EXPERIMENTS
 
 from ccnn._util.errors import UserError
@@ -28,18 +28,23 @@ from ccnn.crf.dense import PRESETS, Preset
 from ccnn.evaluation.tables import markdown_table
 from ccnn.paper import BOUNDS
 
-# The files of docs/, in the order of Study, and the commands that write them.
-MADE_BY = {"study.json": "study/study.py --report --out docs", "choices.json": "study/choices.py --report --out docs",
-           "solves.json": "study/solves.py --out docs", "further.json": "study/further.py --out docs",
-           "crf_sizes.json": "study/crf_sizes.py --out docs", "small_things.json": "study/small_things.py --out docs",
-           "crf_100.json": "tools/tune_crf.py --out docs/crf_100.json as docs/study_details.md has it"}
+RESULTS = ROOT / "study/results"
+
+# The files of study/results/, in the order of Study, and the commands that write them.
+MADE_BY = {"study.json": "study/study.py --report --out study/results",
+           "choices.json": "study/choices.py --report --out study/results",
+           "solves.json": "study/solves.py --out study/results",
+           "further.json": "study/further.py --out study/results",
+           "crf_sizes.json": "study/crf_sizes.py --out study/results",
+           "small_things.json": "study/small_things.py --out study/results",
+           "crf_100.json": "ccnn tune-crf --out study/results/crf_100.json as docs/study_details.md has it"}
 
 # The rows of README's table.
-RESULTS = ("mil_fcn", "mil_base", "em_adapt", "em_adapt_image", "tags_cells", "tags", "taught_tags",
-           "em_adapt_image_train_321", "tags_train_321", "taught_em_adapt_image_train_321",
-           "taught_tags_train_321", "size", "size_hard_started", "size_10", "size_10_hard", "taught_size_hard",
-           "conv5_taught_size_hard", "shares", "taught_shares", "filled_boxes", "boxes", "taught_boxes", "full",
-           "conv5_full_epoch")
+IN_README = ("mil_fcn", "mil_base", "em_adapt", "em_adapt_image", "tags_cells", "tags", "taught_tags",
+             "em_adapt_image_train_321", "tags_train_321", "taught_em_adapt_image_train_321",
+             "taught_tags_train_321", "size", "size_hard_started", "size_10", "size_10_hard", "taught_size_hard",
+             "conv5_taught_size_hard", "shares", "taught_shares", "filled_boxes", "boxes", "taught_boxes", "full",
+             "conv5_full_epoch")
 
 
 def main(argv=None):
@@ -50,61 +55,64 @@ def main(argv=None):
         print(path)
 
 
+PAGES = ("README.md", "docs/reproduction.md", "docs/study_details.md")
+
+MARKED = re.compile(r"<!-- (\w+)((?: [\w.-]+)*) -->((?:(?!<!--).)*)<!-- / -->", re.S)
+
+
 def pages(study):
-    """{path: text} of what this program writes."""
-    readme, found = re.subn(r"(?<=\n## Results\n).*?(?=\n## )", lambda _: filled("results.md", study),
-                            (ROOT / "README.md").read_text(), flags=re.S)
-    if found != 1:
-        raise UserError(f"{ROOT / 'README.md'}: has {found} sections \"## Results\" before another one, need 1")
-    return {"docs/reproduction.md": filled("reproduction.md", study),
-            "docs/study_details.md": filled("study_details.md", study), "README.md": readme}
+    """{path: text} of the pages with their figures."""
+    return {path: filled(ROOT / path, study) for path in PAGES}
 
 
-def filled(name, study):
-    """A text of study/texts with its figures."""
-    path = ROOT / "study/texts" / name
-
+def filled(path, study):
+    """A page with its figures."""
     def figure(match):
-        verb, *words = match[1].split()
+        verb, words = match[1], match[2].split()
         try:
-            return FIGURES[verb](study, *words)
+            return f"<!-- {verb}{match[2]} -->{FIGURES[verb](study, *words)}<!-- / -->"
         except (KeyError, TypeError, ValueError) as e:
-            raise UserError(f"{path}: {match[0]}: is not a figure of study/pages.py, or its runs are missing "
+            raise UserError(f"{path}: {verb}{match[2]}: is not a figure of study/pages.py, or its runs are missing "
                             f"({type(e).__name__} {e})") from None
-    return re.sub(r"\{\{(.+?)\}\}", figure, path.read_text())
+    text, found = MARKED.subn(figure, path.read_text())
+    opened, closed = len(re.findall(rf"<!-- (?:{'|'.join(FIGURES)})\b", text)), text.count("<!-- / -->")
+    if not found == opened == closed:
+        raise UserError(f"{path}: has {opened} markers such as <!-- mean tags --> and {closed} <!-- / -->, of which "
+                        f"{found} belong together; close each where its figure ends")
+    return text
 
 
 class Study:
-    """What docs/ holds of the study."""
-    def __init__(self, results, trials, solved, more, sizes, things, search):
-        self.results, self.trials, self.solved, self.more, self.sizes = results, trials, solved, more, sizes
-        self.things, self.search = things, search
-        self.tables = {**report.tables(results), "rates": choices.rates_table(trials, choices.GRIDS),
+    """What study/results/ holds."""
+    def __init__(self, found, trials, solved, more, sizes, things, search):
+        self.found, self.results, self.trials, self.solved = found, found["runs"], trials, solved
+        self.more, self.sizes, self.things, self.search = more, sizes, things, search
+        self.tables = {**study_tables.tables(found), "rates": choices.rates_table(trials, choices.GRIDS),
                        "lengths": choices.lengths_table(trials),
                        "starts": choices.rates_table(trials, choices.STARTS),
                        "settings": choices.settings_table(trials), "solves": solves.table(solved),
                        "further": further.table(more), "crf_sizes": crf_sizes.table(sizes),
                        "small_things": small_things.table(things), "search": search_table(search),
-                       "results": results_table(results)}
+                       "results": results_table(self.results)}
 
     @classmethod
     def read(cls):
-        found = [read(ROOT / "docs" / file, how) for file, how in MADE_BY.items()]
+        found = [read(RESULTS / file, how) for file, how in MADE_BY.items()]
         try:
             return cls(*found)
         except (KeyError, TypeError, ValueError) as e:
-            raise UserError(f"{ROOT / 'docs'}: one of {', '.join(MADE_BY)} is of another version ({type(e).__name__} "
+            raise UserError(f"{RESULTS}: one of {', '.join(MADE_BY)} is of another version ({type(e).__name__} "
                             f"{e}); run {', '.join(MADE_BY.values())}") from None
 
     def mious(self, row, kind=""):
-        found = report.mious(self.results, row, kind)
+        found = study_tables.mious(self.results, row, kind)
         if not found:
             raise KeyError(f"{row} {kind}".strip())
         return found
 
     def first(self, row, kind=""):
         """mIoU of the run of the first seed."""
-        return report.mious([result for result in self.results if result["seed"] == 1], row, kind)
+        return study_tables.mious([result for result in self.results if result["seed"] == 1], row, kind)
 
 
 def read(path, how):
@@ -117,9 +125,9 @@ def read(path, how):
 def results_table(results):
     """README's: fewer rows, fewer columns."""
     lines = []
-    for row in RESULTS:
-        paper = [report.paper_miou(EXPERIMENTS[row].paper, crf) for crf in (False, True)]
-        lines.append([EXPERIMENTS[row].title, *(report.said(report.mious(results, row, kind)) or ""
+    for row in IN_README:
+        paper = [study_tables.paper_miou(EXPERIMENTS[row].paper, crf) for crf in (False, True)]
+        lines.append([EXPERIMENTS[row].title, *(study_tables.said(study_tables.mious(results, row, kind)) or ""
                                                 for kind in ("", "heads")),
                       " / ".join(f"{value:.1f}" for value in paper if value)])
     return markdown_table(["", "without CRF", "with CRF", "the paper, VOC val"], lines)
@@ -138,29 +146,29 @@ def search_table(search):
 
 def mean(study, row, kind=""):
     """mIoU of a row, mean ± deviation."""
-    return report.said(study.mious(row, kind))
+    return study_tables.said(study.mious(row, kind))
 
 
 def gap(study, better, worse, kind=""):
     """How much more one row scores than another."""
-    return report.signed(np.mean(study.mious(better, kind)) - np.mean(study.mious(worse, kind)))
+    return study_tables.signed(np.mean(study.mious(better, kind)) - np.mean(study.mious(worse, kind)))
 
 
 def verdict(study, better, worse):
     """Whether a row scores more than another, and how much."""
     study.mious(better), study.mious(worse)
-    holds, found, *_ = report.compared(study.results, better, worse)
-    return f"{holds}: {report.signed(found)}"
+    holds, found, *_ = study_tables.compared(study.found, better, worse)
+    return f"{holds}: {study_tables.signed(found)}"
 
 
 def paper(study, row, prior=""):
     """What the paper reports of a row, perhaps with its image-level prior."""
-    return f"{report.paper_miou(EXPERIMENTS[row].paper + ', ILP' * (prior == 'ilp')):.1f}"
+    return f"{study_tables.paper_miou(EXPERIMENTS[row].paper + ', ILP' * (prior == 'ilp')):.1f}"
 
 
 def paper_gap(study, better, worse):
     """How much more a row scores in the paper than another."""
-    return f"{report.paper_gap(better, worse):+.1f}"
+    return f"{study_tables.paper_gap(better, worse):+.1f}"
 
 
 def gain(study, row, kind):
@@ -172,7 +180,7 @@ def gain(study, row, kind):
 def half(study, row):
     """mIoU on every second image of val."""
     study.mious(row)
-    return report.said([result["half"][""] for result in study.results if result["row"] == row])
+    return study_tables.said([result["half"][""] for result in study.results if result["row"] == row])
 
 
 def held(study, row, rate=None, kind="miou"):
@@ -250,12 +258,12 @@ def things(study, row, size, what):
 
 def not_run(study):
     """The rows of which there is no run."""
-    left = [name for name in EXPERIMENTS if not report.mious(study.results, name)]
+    left = [name for name in EXPERIMENTS if not study_tables.mious(study.results, name)]
     return f"Not run: {', '.join(f'`{name}`' for name in left)}." if left else "Every row was run."
 
 
 def table(study, name):
-    return study.tables[name].rstrip("\n")
+    return f"\n{study.tables[name]}"
 
 
 FIGURES = {verb.__name__: verb for verb in (

@@ -2,7 +2,7 @@
 """Whether sizes find the place of things better than tags, and miss small ones (paper, section 7.3, the figure).
 
     study/study.py tags size size_hard_started size_10 size_10_hard --seeds 1       # the models, and their scores
-    study/small_things.py --out docs                                                # the table, and small_things.json
+    study/small_things.py --out study/results                                       # the table, and small_things.json
 
 A thing is a class in an image of val. It is small if it fills less than a tenth of the image, which is what the bit of
 size says. With C the confusion matrix of the image alone, C[true label, predicted label] in pixels,
@@ -12,16 +12,13 @@ size says. With C the confusion matrix of the image alone, C[true label, predict
 
 of a thing; the table has the means over things, of one run, ± their standard deviation over sets of images.
 """
-import json
-from pathlib import Path
 from zipfile import BadZipFile
 
 import numpy as np
-import runs
+import study_runs as runs
 from experiments import EXPERIMENTS
 
 from ccnn._util.errors import UserError
-from ccnn._util.files import whole_file
 from ccnn.cli import command
 from ccnn.evaluation.tables import markdown_table
 from ccnn.images.labels import BACKGROUND
@@ -32,12 +29,10 @@ MISSED = 0.1            # a thing of which less is found
 
 
 def main(argv=None):
-    args = parse_args(argv)
+    args = runs.arguments(__doc__, argv)
     found = [{"row": row, **measure(read_confusions(args.folder / row / "1"))} for row in ROWS]
     print(table(found))
-    if args.out:
-        with whole_file(args.out / "small_things.json") as part:
-            part.write_text("[\n" + ",\n".join(map(json.dumps, found)) + "\n]\n")
+    runs.write_results(args.out, "small_things.json", found)
 
 
 def read_confusions(folder):
@@ -80,14 +75,6 @@ def table(found):
              for one in found]
     return markdown_table(["system", *(f"{what}, {size}" for what in ("missed", "share found", "IoU")
                                        for size in ("small", "large"))], lines)
-
-
-def parse_args(argv):
-    parser = command.parser(__doc__)
-    add = parser.add_argument
-    add("--folder", type=Path, default=Path("output/study"), metavar="DIR", help="of the runs (default: %(default)s)")
-    add("--out", type=Path, metavar="DIR", help="also write small_things.json here")
-    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

@@ -2,22 +2,19 @@
 """How many iterations and milliseconds an image takes the solver, on score maps of real images (paper, section 4).
 
     study/study.py tags size size_10 --seeds 1          # the models
-    study/solves.py --out docs                          # the table, and solves.json
+    study/solves.py --out study/results                 # the table, and solves.json
 
 The paper says: less than 50 iterations, and under 30 ms on one core. Here every eighth image of val is solved by
 projected gradient ascent, as in the paper, and by Newton's method, our default; each to a duality gap of 1e-6.
 """
-import json
 import time
-from pathlib import Path
 
 import numpy as np
-import runs
+import study_runs as runs
 from experiments import EXPERIMENTS
 
 import ccnn
 from ccnn._util.errors import UserError
-from ccnn._util.files import whole_file
 from ccnn.cli import command
 from ccnn.evaluation.tables import markdown_table
 from ccnn.images.ids import read_split, truth_paths
@@ -33,15 +30,13 @@ METHODS = {"pga": "projected gradient", "newton": "Newton"}
 
 
 def main(argv=None):
-    args = parse_args(argv)
+    args = runs.arguments(__doc__, argv)
     load_caffe()
     names = read_split(args.root, "val")[::8]
     masks = [read_mask(path) for path in truth_paths(args.root, names)]
     found = [measure(row, args, names, masks, method) for row in ROWS for method in METHODS]
     print(table(found))
-    if args.out:
-        with whole_file(args.out / "solves.json") as part:
-            part.write_text("[\n" + ",\n".join(map(json.dumps, found)) + "\n]\n")
+    runs.write_results(args.out, "solves.json", found)
 
 
 def measure(row, args, names, masks, method):
@@ -77,15 +72,6 @@ def table(found):
                       str(int(iterations.max())), f"{np.median(ms):.2f}", f"{ms.max():.1f}"])
     return markdown_table(["constraints", "method", "images", "below 50 iterations", "median", "most", "ms, median",
                            "ms, most"], lines)
-
-
-def parse_args(argv):
-    parser = command.parser(__doc__)
-    add = parser.add_argument
-    runs.add_places(add)
-    add("--folder", type=Path, default=Path("output/study"), metavar="DIR", help="of the runs (default: %(default)s)")
-    add("--out", type=Path, metavar="DIR", help="also write solves.json here")
-    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

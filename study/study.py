@@ -9,7 +9,7 @@
     study/study.py tags size --seeds 5                          # some rows, more seeds
     study/study.py size --held-out --set base_lr=1e-3 --folder output/slow      # try settings without touching val
     study/study.py --report                                     # tables of what is done
-    study/study.py --report --out docs                          # the same, and study.json and study.png there; runs and
+    study/study.py --report --out study/results                 # the same, and study.json and study.png there; runs and
                                                                 # scores that study.json has besides stay in it
 
 A run is a row and a seed: the head_* net of ccnn/nets/prototxt.py with that seed, trained by tools/train.py as
@@ -18,16 +18,13 @@ the first weights; in the semi-supervised rows also which images keep their mask
 time: finished runs are kept in output/study/ROW/SEED, begun ones continue from their snapshot. To try other settings,
 give another --folder.
 """
-import json
-import os
 from pathlib import Path
 
-import report
-import runs
+import study_runs as runs
+import study_tables
 from experiments import EXPERIMENTS
 
 from ccnn._util.errors import UserError
-from ccnn._util.files import whole_file
 from ccnn.cli import command
 from ccnn.crf.dense import PRESETS, load_preset
 
@@ -37,41 +34,28 @@ def main(argv=None):
     if not args.report:
         make_runs(args)
     results = runs.collect(args.folder)
-    if args.out:
-        results = runs.with_stored(results, args.out / "study.json")
-    print("\n".join(report.tables(results).values()))
+    found = study_tables.summary(results, runs.read_stored(args.out / "study.json") if args.out else None)
+    print("\n".join(study_tables.tables(found).values()))
     for folder in [args.folder] + ([args.out] if args.out else []):
-        with whole_file(folder / "study.json") as part:
-            part.write_text("[\n" + ",\n".join(map(json.dumps, results)) + "\n]\n")     # one line per run
-        report.draw(results, folder / "study.png")
+        study_tables.write(found, folder / "study.json")
+        study_tables.draw(found["runs"], folder / "study.png")
 
 
 def parse_args(argv):
     parser = command.parser(__doc__)
     add = parser.add_argument
-    add("rows", nargs="*", metavar="ROW", help=f"some of {', '.join(EXPERIMENTS)} (default: all)")
+    runs.add_trainings(add, None)
     add("--seeds", type=command.count, metavar="N",
         help="runs of each row (default: 3; of conv4_*, conv5_* and taught_*, which take longer, 1)")
     add("--held-out", action="store_true", help="train on three quarters of train_aug and score on the rest of it")
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of the solver")
     add("--crf", action="append", default=[], metavar="PRESET",
         help=f"also score what a CRF makes of it: {', '.join(PRESETS)}, or a file of tools/tune_crf.py; repeatable")
-    runs.add_places(add)
     add("--pool4", type=Path, default=Path("data/pool4"), metavar="DIR",
         help="for the rows conv5_* (default: %(default)s)")
     add("--pool3", type=Path, default=Path("data/pool3"), metavar="DIR",
         help="for the rows conv4_* (default: %(default)s)")
-    add("--folder", type=Path, metavar="DIR",
-        help=f"for nets, snapshots, logs and scores (default: {runs.HELD_OUT.parent}, or {runs.HELD_OUT})")
-    add("--jobs", type=command.count, default=os.cpu_count(), metavar="N", help="runs at a time (default: all cores)")
-    command.add_cluster_option(add)
-    add("--report", action="store_true", help="no runs, only the tables")
-    add("--out", type=Path, metavar="DIR", help="also write study.json and study.png here")
-    args = parser.parse_args(argv)
-    unknown = [name for name in args.rows if name not in EXPERIMENTS]
-    if unknown:
-        raise UserError(f"{unknown[0]}: no such row; there are {', '.join(EXPERIMENTS)}")
-    args.rows = args.rows or list(EXPERIMENTS)
+    args = runs.with_rows(parser.parse_args(argv), EXPERIMENTS)
     args.folder = args.folder or (runs.HELD_OUT if args.held_out else runs.HELD_OUT.parent)
     args.crf = {Path(name).stem: load_preset(name) for name in args.crf}
     return args

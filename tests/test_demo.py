@@ -27,7 +27,7 @@ from ccnn.evaluation.scores import confusion, scored
 from ccnn.images.labels import VOC_CLASSES, VOID, read_classes
 from ccnn.images.overlays import colours
 from ccnn.images.reading import read_image, read_mask
-from ccnn.nets.prototxt import SYSTEMS
+from ccnn.nets.prototxt import SYSTEMS, demo_nets
 from ccnn.project.html import STYLE
 
 LABELS = 1 + len(draw_demo.CLASSES)
@@ -356,13 +356,15 @@ def test_without_a_model_the_photographs_give_a_reason(tmp_path, monkeypatch):
 def test_step_tells_areas_and_bounds_of_the_solution(tmp_path):
     """q of a net of zeros is uniform, 1/6 each; the tags want 5 % of two labels at least, and 30 to 70 % background."""
     import caffe
-    net = caffe.Net(str(stories.DEPLOY), caffe.TEST)
+    (tmp_path / "net.prototxt").write_text(demo_nets()["demo_deploy"])
+    net = caffe.Net(str(tmp_path / "net.prototxt"), caffe.TEST)
     for blobs in net.params.values():
         for blob in blobs:
             blob.data[...] = 0
     net.save(str(tmp_path / "zero.caffemodel"))
     present = np.array([1, 1, 0, 0, 1, 0], bool)
-    step = stories.solve(5, tmp_path / "zero.caffemodel", np.zeros((25, 33, 3), np.uint8), present)
+    step = stories.solve(tmp_path / "net.prototxt", 5, tmp_path / "zero.caffemodel", np.zeros((25, 33, 3), np.uint8),
+                         present)
     assert step.labels == [0, 1, 4] and step.q.shape == step.p.shape == (3, 7, 9)
     np.testing.assert_allclose(step.q, 1 / 6, atol=1e-6)
     np.testing.assert_allclose(step.p, 1 / 3, atol=1e-6)        # within all bounds: only suppression acts

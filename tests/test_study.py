@@ -14,9 +14,9 @@ import numpy as np
 import pages
 import points
 import pytest
-import report
-import runs
 import small_things
+import study_runs as runs
+import study_tables
 import superpixels
 import teach
 from test_training import workplace
@@ -136,8 +136,8 @@ def test_a_run_is_trained_and_scored_once(here, monkeypatch, capfd):
     results = runs.collect(Path("output/study"))
     assert [(r["row"], r["seed"]) for r in results] == [
         ("classifier_long", 1), ("mil_base", 1), ("tags", 1), ("tags", 2), ("semi_25_percent", 1)]
-    assert json.loads(Path("docs/study.json").read_text()) == results
-    assert capfd.readouterr().out == "\n".join(report.tables(results).values()) + "\n"
+    assert json.loads(Path("docs/study.json").read_text()) == study_tables.summary(results)
+    assert capfd.readouterr().out == "\n".join(tables(results).values()) + "\n"
     assert Path("docs/study.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -646,6 +646,10 @@ RESULTS = [
 ]
 
 
+def tables(results):
+    return study_tables.tables(study_tables.summary(results))
+
+
 def cells(table):
     """{first cell: the others} of a Markdown table's lines."""
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line[:1] == "|"]
@@ -653,7 +657,7 @@ def cells(table):
 
 
 def test_the_systems_table_has_means_and_deviations():
-    assert cells(report.tables(RESULTS)["systems"]) == {
+    assert cells(tables(RESULTS)["systems"]) == {
         "MIL-Base, longer classifier first": [
             "`mil_base`", "1", "40.0", "1.0", "-", "-", "-", "17.8", "-"],
         "MIL-Base, longer classifier first, image-level prior": [
@@ -673,16 +677,16 @@ def test_an_ordering_holds_beyond_two_standard_errors():
     """The usual deviation is 1. Errors of the means: MIL-Base, of one run, 1; EM-Adapt 2/sqrt(3) = 1.15; tags and size
     1/sqrt(3) = 0.58; of the gaps sqrt(4/3) = 1.15, sqrt(5/3) = 1.29, sqrt(2/3) = 0.82. Over sets of images, the spreads
     are of one sign: their gap is the error."""
-    assert cells(report.tables(RESULTS)["orderings"]) == {
+    assert cells(tables(RESULTS)["orderings"]) == {
         "CCNN, tags > MIL-Base, longer classifier first": ["no", "-9.0", "1.2", "0.0", "+15.5"],
         "CCNN, tags, cells only > EM-Adapt, classifier first": ["yes", "+4.0", "1.3", "0.5", "+1.3"],
         "CCNN, tags and sizes > CCNN, tags": ["undecided", "+0.5", "0.8", "0.0", "+7.2"],
     }
-    assert cells(report.tables(RESULTS)["further_orderings"]) == {
+    assert cells(tables(RESULTS)["further_orderings"]) == {
         "CCNN, tags > CCNN, tags, cells only": ["undecided", "+0.0", "0.8", "0.5", "-"]}
 
     def told(*rows):
-        return cells(report.tables([*rows[0], *rows[1]])["orderings"])[
+        return cells(tables([*rows[0], *rows[1]])["orderings"])[
             "CCNN, tags, cells only > EM-Adapt, classifier first"][:4]
     close = made("em_adapt", 26, 28, 30), made("tags_cells", 29.5, 30.5, 31.5)
     assert told(*close) == ["undecided", "+2.5", "1.4", "0.0"]      # usual: 1.5; not twice sqrt((4 + 1.5^2) / 3) = 1.44
@@ -694,16 +698,16 @@ def test_an_ordering_holds_beyond_two_standard_errors():
 def test_the_bounds_deviation():
     """Of runs of the first seed. Along a_l 30.5 32.5 33.5 34.5: 1.71; a_0 30.5, and 32.5 to 35.5 by ones: 1.92; b_0
     30.5 29.5 33.5 35.5: 2.75. The paper's: 0.49, 0.05 and 1.68."""
-    table = report.tables(RESULTS)["bounds"]
+    table = tables(RESULTS)["bounds"]
     lines = [line for line in table.splitlines() if line.startswith("| 0.")]
     assert len(lines) == 11
     assert lines[0] == "| 0.1 | 0.2 | 0.7 | 30.5 | 40.5 |" and lines[-1] == "| 0.1 | 0.2 | 0.8 | 35.5 | 39.7 |"
     assert "mean of the three: 2.13 (the paper's figures: 0.74)" in table
-    assert "mean of the three" not in report.tables(RESULTS[:-1])["bounds"]
+    assert "mean of the three" not in tables(RESULTS[:-1])["bounds"]
 
 
 def test_the_tables_of_masks_and_of_classes():
-    made = report.tables(RESULTS)
+    made = tables(RESULTS)
     assert cells(made["half"])["CCNN, tags"] == ["3", "21.0 ± 1.0"]
     assert cells(made["semi"]) == {"0": ["0 %", "3", "31.0 ± 1.0", "-"], "529": ["5 %", "2", "34.0 ± 1.4", "-"]}
     classes = cells(made["classes"])
@@ -720,11 +724,11 @@ def test_the_tables_of_second_nets():
     """Of the seeds that both have: tags 30 and 31."""
     more = [*RESULTS, *made("conv5_tags", 33, 35), *made("taught_tags", 29),
             *made("full", 50), *made("conv5_full", 52), *made("conv4_full", 55)]
-    assert cells(report.tables(more)["conv5"]) == {
+    assert cells(tables(more)["conv5"]) == {
         "CCNN, tags, conv5 learns": ["2", "30.5 ± 0.7", "34.0 ± 1.4", "+3.5"],
         "full supervision, conv5 learns": ["1", "50.0", "52.0", "+2.0"],
         "full supervision, conv4 and conv5 learn": ["1", "50.0", "55.0", "+5.0"]}
-    assert cells(report.tables(more)["taught"]) == {"taught by CCNN, tags": ["1", "30.0", "29.0", "-1.0"]}
+    assert cells(tables(more)["taught"]) == {"taught by CCNN, tags": ["1", "30.0", "29.0", "-1.0"]}
 
 
 def test_a_report_keeps_what_is_stored(tmp_path):
@@ -733,40 +737,47 @@ def test_a_report_keeps_what_is_stored(tmp_path):
         now = runs.with_changes(runs.made_of(experiments.EXPERIMENTS[row]), ["max_iter=2"])
         return [{**found, "set": ["max_iter=2"], "made_of": now} for found in made(row, *mious, **kinds)]
     path = tmp_path / "study.json"
-    assert [found["row"] for found in runs.with_stored(of("size", 40), path)] == ["size"]
+    empty = runs.read_stored(path)
+    assert [found["row"] for found in study_tables.summary(of("size", 40), empty)["runs"]] == ["size"]
     changed = {**of("boxes", 50)[0], "made_of": {"changes": {"base_lr": "1"}}}
-    path.write_text(json.dumps([*of("tags", 30, 31, authors=[33]), *of("crops", 37), changed,
-                                {"row": "gone", "seed": 1}]))
-    found = runs.with_stored([*of("size", 40), *of("tags", 29, heads=[36])], path)
-    assert [(one["row"], one["seed"]) for one in found] == [("tags", 1), ("tags", 2), ("crops", 1), ("size", 1)]
-    assert {kind: runs.miou(iou) for kind, iou in found[0]["iou"].items()} == {"": 29, "authors": 33, "heads": 36}
-    assert found[0]["half"] == {"": 19, "authors": 23, "heads": 26} and runs.miou(found[1]["iou"][""]) == 31
-    path.write_text("[{")
+    stored = [*of("tags", 30, 31, authors=[33], spread=1), *of("crops", 37, spread=3), changed]
+    study_tables.write(study_tables.summary(stored), path)
+    assert '"draws"' not in path.read_text()
+    found = study_tables.summary([*of("size", 40), *of("tags", 29, heads=[36], spread=2)], runs.read_stored(path))
+    one, *others = found["runs"]
+    assert [(one["row"], one["seed"]), *((other["row"], other["seed"]) for other in others)] == [
+        ("tags", 1), ("tags", 2), ("crops", 1), ("size", 1)]
+    assert {kind: runs.miou(iou) for kind, iou in one["iou"].items()} == {"": 29, "authors": 33, "heads": 36}
+    assert one["half"] == {"": 19, "authors": 23, "heads": 26} and runs.miou(others[0]["iou"][""]) == 31
+    # of the second run of tags there are no draws any more: the stored deviation stays
+    assert found["images"] == {"tags": {"": 1, "authors": 1, "heads": 2}, "crops": {"": 3}, "size": {"": 0}}
+    assert found["gaps"] == {"crops > tags": 2}
+    path.write_text('{"runs": [{')
     with pytest.raises(UserError, match="study.json: is damaged .*; restore it, or remove it"):
-        runs.with_stored(found, path)
+        runs.read_stored(path)
 
 
 def test_the_tables_of_larger_images_and_of_a_tuned_crf():
     more = [*RESULTS, *made("tags_train", 30, 31), *made("tags_train_321", 32),
             *made("size_10", 40, 41, authors=[42], crf_100=[44])]
-    assert cells(report.tables(more)["pixels"]) == {
+    assert cells(tables(more)["pixels"]) == {
         "CCNN, tags, 1,464 images, 321 pixels": ["1", "30.0", "32.0", "+2.0"]}
-    assert cells(report.tables(more)["tuned"]) == {
+    assert cells(tables(more)["tuned"]) == {
         "CCNN, tags and sizes, small up to 0.1": ["40.0", "42.0", "-", "-", "44.0"]}
 
 
 # --- what is documented
 
 def test_the_pages_are_those_of_the_stored_runs(root):
-    """`study/pages.py` wrote them from docs/*.json and study/texts."""
+    """`study/pages.py` filled them in from study/results/."""
     for path, text in pages.pages(pages.Study.read()).items():
         assert (root / path).read_text() == text, f"{path}: run study/pages.py"
 
 
-def test_the_pages_have_every_table():
-    texts = "".join((pages.ROOT / "study/texts" / name).read_text()
-                    for name in ("reproduction.md", "study_details.md", "results.md"))
-    assert set(re.findall(r"{{table (\w+)}}", texts)) == pages.Study.read().tables.keys()
+def test_the_pages_have_every_table(root):
+    texts = "".join((root / page).read_text() for page in pages.PAGES)
+    assert set(re.findall(r"<!-- table (\w+) -->", texts)) == pages.Study.read().tables.keys()
+    assert not re.findall(r"^\s*(?:- )?<!-- (?!table|/).*", texts, re.M)         # Markdown ends a paragraph there
 
 
 BEST = crf.Preset(3, 3, 40, 9, 4, 10, long_side=500)._asdict()
@@ -782,18 +793,16 @@ def test_the_table_of_the_search():
         "no CRF": ["40.0"], **{f"`{name}`": ["41.0"] for name in crf.PRESETS}, "the best found": ["44.1"]}
 
 
-def test_a_figure_of_the_pages(tmp_path, monkeypatch):
-    monkeypatch.setattr(pages, "ROOT", tmp_path)
+def test_a_figure_of_the_pages(tmp_path):
     trials = [{"row": "tags", "set": ["base_lr=1e-3", "max_iter=1984"], "miou": 34.44, "ilp": 20.04},
               {"row": "tags", "set": ["base_lr=2e-3", "max_iter=3968"], "miou": 36.06}]
     sizes = [{"crf": kind, "side": side, "images": 104, "miou": 40 - side / 1000, "seconds": 0.5}
-             for kind in report.CRFS for side in crf_sizes.SIDES]
+             for kind in study_tables.CRFS for side in crf_sizes.SIDES]
     solved = [{"row": "size", "method": "pga", "iterations": [49, 50, 1, 7], "ms": [0.1] * 4}]
-    found = pages.Study(RESULTS, trials, solved, {
+    found = pages.Study(study_tables.summary(RESULTS), trials, solved, {
         "miou": {"tags": 37.8}, "contradictory": {"tags": 0}, "images": 265, "right cues": {"classes": 0.613}}, sizes,
         [{"row": "tags", "small": THINGS, "large": THINGS}], SEARCH)
-    (tmp_path / "study/texts").mkdir(parents=True)
-    page = tmp_path / "study/texts/page.md"
+    page = tmp_path / "page.md"
     for words, figure in (
             ("mean tags", "31.0 ± 1.0"), ("mean tags authors", "34.0 ± 1.4"), ("mean mil_base ilp", "45.0"),
             ("gap size tags", "+0.5"),
@@ -805,42 +814,42 @@ def test_a_figure_of_the_pages(tmp_path, monkeypatch):
             ("found_crf", "weight 4, 40 pixels of 500, 9 levels"),
             ("bounds 0.1 0.2 0.8", "+4.0"), ("deviation", "2.13"), ("below_50 size", "75"), ("cues classes", "61"),
             ("p_with tags", "37.8"), ("things tags small things", "1,234"), ("things tags large found", "70.2")):
-        page.write_text(f"It is {{{{{words}}}}}.")
-        assert pages.filled("page.md", found) == f"It is {figure}.", words
+        page.write_text(f"It is <!-- {words} -->old\n<!-- / -->.")
+        assert pages.filled(page, found) == f"It is <!-- {words} -->{figure}<!-- / -->.", words
     for words in ("mean crops", "mode tags", "gap tags", "gain size heads", "half crops",
                   "below_50 tags", "verdict crops tags", "paper_gap tags tags", "held tags 7", "held boxes",
                   "reduced tuned", "table none", "mean tags a"):
-        page.write_text(f"It is {{{{{words}}}}}.")
-        with pytest.raises(UserError, match=f"page.md: {{{{{words}}}}}: is not a figure of study/pages.py, or its"):
-            pages.filled("page.md", found)
-    page.write_text("{{not_run}}")
-    assert pages.filled("page.md", found).startswith("Not run: `classifier`, `classifier_long`, `mil_fcn`, ")
+        page.write_text(f"It is <!-- {words} --><!-- / -->.")
+        with pytest.raises(UserError, match=f"page.md: {words}: is not a figure of study/pages.py, or its"):
+            pages.filled(page, found)
+    page.write_text("<!-- not_run --><!-- / -->")
+    assert pages.filled(page, found).startswith("<!-- not_run -->Not run: `classifier`, `classifier_long`, `mil_fcn`, ")
+    for text in ("<!-- mean tags -->31.0, <!-- mean tags -->31.0<!-- / -->", "31.0<!-- / -->"):
+        page.write_text(text)
+        with pytest.raises(UserError, match="page.md: has . markers .* of which . belong together; close each"):
+            pages.filled(page, found)
 
 
 def test_what_the_pages_need(tmp_path, monkeypatch):
-    monkeypatch.setattr(pages, "ROOT", tmp_path)
-    (tmp_path / "docs").mkdir()
-    with pytest.raises(UserError, match=r"docs/study.json: is missing or damaged .*; run study/study.py --report "):
+    monkeypatch.setattr(pages, "RESULTS", tmp_path)
+    with pytest.raises(UserError, match=r"study.json: is missing or damaged .*; run study/study.py --report "):
         pages.Study.read()
-    (tmp_path / "docs/study.json").write_text("[]")
-    (tmp_path / "docs/choices.json").write_text("[")
-    with pytest.raises(UserError, match=r"docs/choices.json: is missing or damaged .*; run study/choices.py --report "):
+    (tmp_path / "study.json").write_text("[]")
+    (tmp_path / "choices.json").write_text("[")
+    with pytest.raises(UserError, match=r"choices.json: is missing or damaged .*; run study/choices.py --report "):
         pages.Study.read()
-    (tmp_path / "README.md").write_text("# CCNN\n\n## Result\n\n## Limits\n")
-    with pytest.raises(UserError, match=r"README.md: has 0 sections \"## Results\""):
-        pages.pages(None)
 
 
 def test_no_stored_run_is_older_than_its_row(root):
     """A row that has changed since has another start, rate or length, and the pages would show it under its title."""
-    for file in ("study.json", "choices.json"):
-        for result in json.loads((root / "docs" / file).read_text()):
-            now = runs.with_changes(runs.made_of(experiments.EVERY_EXPERIMENT[result["row"]]), result["set"])
-            assert result["made_of"] == now, (file, result["row"])
+    study, trials = (json.loads((root / f"study/results/{name}.json").read_text()) for name in ("study", "choices"))
+    for result in [*study["runs"], *trials]:
+        now = runs.with_changes(runs.made_of(experiments.EVERY_EXPERIMENT[result["row"]]), result["set"])
+        assert result["made_of"] == now, result["row"]
 
 
 def test_every_row_was_run_or_is_named(root):
-    results = json.loads((root / "docs/study.json").read_text())
+    results = json.loads((root / "study/results/study.json").read_text())["runs"]
     told = re.search(r"Not run: (.*)\.\n", (root / "docs/reproduction.md").read_text())
     not_run = set(re.findall(r"`([\w.]+)`", told[1])) if told else set()
     assert {result["row"] for result in results} == set(experiments.EXPERIMENTS) - not_run
@@ -906,7 +915,7 @@ def test_trials_are_runs_on_images_held_out(here, monkeypatch, capsys):
 @pytest.mark.parametrize("grid", choices.GRIDS, ids=lambda grid: grid.row)
 def test_the_rate_of_a_row_is_the_best_of_its_trials_and_not_at_the_edge(grid, root):
     """Or as good: less than a tenth, which one run cannot tell."""
-    trials = choices.scores(json.loads((root / "docs/choices.json").read_text()), grid.row)
+    trials = choices.scores(json.loads((root / "study/results/choices.json").read_text()), grid.row)
     scores = [trials[tuple(changes)] for changes in grid.trials]
     best = int(np.argmax(scores))
     assert [*map(float, grid.rates)] == sorted(map(float, grid.rates))
@@ -917,7 +926,7 @@ def test_the_rate_of_a_row_is_the_best_of_its_trials_and_not_at_the_edge(grid, r
 
 @pytest.mark.parametrize("row", choices.rows())
 def test_every_trial_was_made(row, root):
-    found = choices.scores(json.loads((root / "docs/choices.json").read_text()), row)
+    found = choices.scores(json.loads((root / "study/results/choices.json").read_text()), row)
     assert found.keys() == set(map(tuple, choices.trials(row)))
 
 

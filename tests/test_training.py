@@ -321,7 +321,8 @@ def test_several_trainings_at_a_time(start, monkeypatch, caffe_bin):
 def test_the_repositorys_solvers_train_from_any_directory(tmp_path, python_bin):
     """Their paths begin at the repository, which here has no data: that is what ends the run."""
     run = subprocess.run([python_bin, ROOT / "tools/train.py", ROOT / "solvers/head_tags.prototxt", "--set",
-                          f"snapshot_prefix={tmp_path}/s", "--set", "max_iter=1"], cwd=tmp_path, capture_output=True, text=True)
+                          f"snapshot_prefix={tmp_path}/s", "--set", "max_iter=1"], cwd=tmp_path,
+                         capture_output=True, text=True)
     assert f"train.py: working in {ROOT}, where the paths of solver and net begin" in run.stderr
     assert (run.returncode == 2 and "data/" in run.stderr) or run.returncode == 0
 

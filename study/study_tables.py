@@ -1,4 +1,6 @@
 """The tables and the figure of the study, made from what its runs scored."""
+import json
+
 import numpy as np
 from experiments import (
     COMPARED,
@@ -12,7 +14,7 @@ from experiments import (
     bounds_name,
     masks_name,
 )
-from runs import miou
+from study_runs import miou, with_stored
 
 from ccnn._util.files import whole_file
 from ccnn.evaluation.tables import markdown_table, paper_rows
@@ -22,64 +24,99 @@ from ccnn.paper import BOUNDS, IMAGES
 
 CRFS = ("authors", "untuned", "heads")         # presets of ccnn.crf.dense, as in the columns of the table of systems
 
-TUNED = "crf_100"                               # a file of tools/tune_crf.py in docs/
+TUNED = "crf_100"                               # a file of ccnn tune-crf in study/results/
 
 
-def tables(results):
-    """{title: Markdown} of what is there."""
-    return {"systems": systems_table(results, MAIN), "own": systems_table(results, ON_OWN),
-            "others": systems_table(results, OTHERS), "orderings": orderings_table(results, ORDERINGS),
-            "further_orderings": orderings_table(results, FURTHER_ORDERINGS),
+def summary(results, stored=None):
+    """What is kept of runs, with what a stored summary has besides.
+
+    runs    what they scored, without mIoU on sets of images (draws), which say no more than
+    images  {row: {kind: standard deviation over sets of images}}
+    gaps    {"row > other": standard deviation of their gap over sets of images}
+    """
+    stored = stored or {"runs": [], "images": {}, "gaps": {}}
+    results = with_stored(results, stored["runs"])
+    images = {row: dict(kinds) for row, kinds in stored["images"].items()}
+    for row in dict.fromkeys(result["row"] for result in results):
+        for kind in dict.fromkeys(kind for result in results if result["row"] == row for kind in result["iou"]):
+            found = draws(results, row, kind)
+            if found is not None:
+                images.setdefault(row, {})[kind] = spread(found)
+    gaps = dict(stored["gaps"])
+    for better, worse in (*ORDERINGS, *FURTHER_ORDERINGS):
+        found = draws(results, better), draws(results, worse)
+        if found[0] is not None and found[1] is not None:
+            gaps[f"{better} > {worse}"] = spread(found[0] - found[1])
+    return {"runs": [{key: value for key, value in result.items() if key != "draws"} for result in results],
+            "images": images, "gaps": gaps}
+
+
+def write(found, path):
+    """A summary as JSON, one line for each run."""
+    with whole_file(path) as part:
+        part.write_text(f'{{"images": {json.dumps(found["images"])},\n"gaps": {json.dumps(found["gaps"])},\n"runs": [\n'
+                        + ",\n".join(map(json.dumps, found["runs"])) + "\n]}\n")
+
+
+def tables(found):
+    """{title: Markdown} of a summary."""
+    results = found["runs"]
+    return {"systems": systems_table(found, MAIN), "own": systems_table(found, ON_OWN),
+            "others": systems_table(found, OTHERS), "orderings": orderings_table(found, ORDERINGS),
+            "further_orderings": orderings_table(found, FURTHER_ORDERINGS),
             "bounds": bounds_table(results), "semi": masks_table(results), "conv5": conv5_table(results),
             "taught": taught_table(results), "pixels": pixels_table(results), "tuned": tuned_table(results),
             "half": half_table(results), "classes": classes_table(results)}
 
 
-def systems_table(results, rows):
+def systems_table(found, rows):
     """Systems without and with CRF; beside the paper, if it has any of them."""
+    results = found["runs"]
     lines, titles = [], ["system", "row", "runs", "mIoU ± seeds", "± images", "authors' CRF", "their untuned",
                          "our CRF", "paper", "paper, CRF"]
     for name in rows:
         title, paper_row = EXPERIMENTS[name].title, EXPERIMENTS[name].paper
         if mious(results, name):
-            lines.append(system_line(results, name, title, "", CRFS, paper_row))
+            lines.append(system_line(found, name, title, "", CRFS, paper_row))
         if mious(results, name, "ilp"):
             title, paper_row = f"{title}, image-level prior", f"{paper_row}, ILP"
-            lines.append(system_line(results, name, title, "ilp", (None,) * len(CRFS), paper_row))
+            lines.append(system_line(found, name, title, "ilp", (None,) * len(CRFS), paper_row))
     columns = len(titles) if any(EXPERIMENTS[name].paper for name in rows) else -2
     return markdown_table(titles[:columns], [line[:columns] for line in lines])
 
 
-def system_line(results, name, title, kind, presets, paper_row):
+def system_line(found, name, title, kind, presets, paper_row):
+    results, images = found["runs"], found["images"].get(name, {}).get(kind)
     ours = mious(results, name, kind)
-    return [title, f"`{name}`", str(len(ours)), said(ours), over_images(draws(results, name, kind)),
+    return [title, f"`{name}`", str(len(ours)), said(ours), images,
             *(said(mious(results, name, preset)) for preset in presets),
             *(paper_miou(paper_row, crf) for crf in (False, True))]
 
 
-def orderings_table(results, orderings):
+def orderings_table(found, orderings):
     """Which of two systems is better, and whether the gap exceeds two of its standard errors."""
     lines = []
     for better, worse in orderings:
-        if mious(results, better) and mious(results, worse):
-            holds, gap, seeds, images = compared(results, better, worse)
+        if mious(found["runs"], better) and mious(found["runs"], worse):
+            holds, gap, seeds, images = compared(found, better, worse)
             theirs = paper_gap(better, worse)
             lines.append([f"{EXPERIMENTS[better].title} > {EXPERIMENTS[worse].title}", holds, signed(gap),
                           f"{seeds:.1f}", f"{images:.1f}", signed(theirs) if theirs else None])
     return markdown_table(["ordering", "holds", "gap", "± seeds", "± images", "in the paper"], lines)
 
 
-def compared(results, better, worse):
+def compared(found, better, worse):
     """(whether the gap exceeds two standard errors, the gap, its error over seeds, its error over sets of images)
 
     Three runs tell their own deviation badly, and one not at all: a row has at least the usual one. On each set of
     images both systems are scored.
     """
+    results = found["runs"]
     ours = [mious(results, name) for name in (better, worse)]
     gap = np.mean(ours[0]) - np.mean(ours[1])
     usual = usual_deviation(results)
     seeds = np.hypot(*[max(deviation(values) or 0, usual) / np.sqrt(len(values)) for values in ours])
-    images = np.std(draws(results, better) - draws(results, worse), ddof=1)
+    images = found["gaps"].get(f"{better} > {worse}", np.nan)
     error = np.hypot(seeds, images)
     return "yes" if gap > 2 * error else "no" if gap < -2 * error else "undecided", gap, seeds, images
 
@@ -222,14 +259,14 @@ def mious(results, name, kind=""):
 
 
 def draws(results, name, kind=""):
-    """mIoU on sets of images that are the same for every row, the mean of the runs."""
-    return np.mean([result["draws"][kind] for result in results if result["row"] == name and kind in result["draws"]],
-                   axis=0)
+    """mIoU on sets of images that are the same for every row, the mean of the runs; None if one of them has none."""
+    found = [result.get("draws", {}).get(kind) for result in results if result["row"] == name and kind in result["iou"]]
+    return np.mean(found, axis=0) if found and None not in found else None
 
 
-def over_images(values):
-    """Standard deviation over sets of images, as text."""
-    return f"{np.std(values, ddof=1):.1f}"
+def spread(values):
+    """Standard deviation over sets of images."""
+    return round(float(np.std(values, ddof=1)), 5)
 
 
 def by_masks(results, others="semi"):

@@ -20,6 +20,7 @@ from ccnn._util.files import whole_file
 from ccnn._util.paths import ROOT
 from ccnn._util.progress import Progress
 from ccnn._util.workers import end_with_parent, in_processes
+from ccnn.cli import command
 from ccnn.crf.dense import PRESETS, dense_crf
 from ccnn.data.background_shares import guess_shares
 from ccnn.evaluation.scores import confusion, scored
@@ -41,6 +42,47 @@ def add_places(add):
     """The options that all programs of the study have."""
     add("--root", type=Path, default=Path("data/VOCdevkit/VOC2012"), metavar="DIR", help="(default: %(default)s)")
     add("--features", type=Path, default=Path("data/features"), metavar="DIR", help="(default: %(default)s)")
+
+
+def arguments(doc, argv):
+    """The arguments of a program that measures finished runs."""
+    parser = command.parser(doc)
+    add_places(parser.add_argument)
+    add_folders(parser.add_argument)
+    return parser.parse_args(argv)
+
+
+def add_folders(add, folder=HELD_OUT.parent):
+    add("--folder", type=Path, default=folder, metavar="DIR",
+        help=f"of the runs (default: {folder or HELD_OUT.parent})")
+    add("--out", type=Path, metavar="DIR", help="also write the results here: study/results is what the pages show")
+
+
+def add_trainings(add, folder):
+    """The options of a program that trains; folder: where runs go, None for output/study or output/study/held_out."""
+    add("rows", nargs="*", metavar="ROW", help="see study/experiments.py (default: all)")
+    add_places(add)
+    add_folders(add, folder)
+    add("--jobs", type=command.count, default=os.cpu_count(), metavar="N", help="runs at a time (default: all cores)")
+    command.add_cluster_option(add)
+    add("--report", action="store_true", help="no runs, only the tables")
+
+
+def with_rows(args, rows):
+    """The arguments with the rows that are wanted, which must be some of these."""
+    unknown = [name for name in args.rows if name not in rows]
+    if unknown:
+        raise UserError(f"{unknown[0]}: no such row; there are {', '.join(rows)}")
+    args.rows = args.rows or list(rows)
+    return args
+
+
+def write_results(out, name, found):
+    """Write results as JSON into the folder `out`, if one is given: a list with one line for each entry."""
+    if out:
+        with whole_file(out / name) as part:
+            part.write_text(json.dumps(found, indent=1) + "\n" if isinstance(found, dict)
+                            else "[\n" + ",\n".join(map(json.dumps, found)) + "\n]\n")
 
 
 class Settings(NamedTuple):
@@ -433,11 +475,10 @@ def finished(folder):
     return {**result, "made_of": now}
 
 
-def with_stored(results, path):
-    """The results, and what a file of such results has besides: runs of rows that are still the same, and scores of
-    other kinds."""
+def with_stored(results, stored):
+    """The results, and what stored ones have besides: runs of other rows and seeds, and scores of other kinds."""
     kept = {}
-    for result in [*(read_stored(path) if path.exists() else ()), *results]:
+    for result in [*stored, *results]:
         key = result["row"], result["seed"]
         before = kept.get(key, {})
         kept[key] = {**result, **{field: {**before.get(field, {}), **result.get(field, {})} for field in OF_KINDS}}
@@ -448,11 +489,16 @@ OF_KINDS = ("iou", "draws", "half", "crf")      # of a result: {kind of score: .
 
 
 def read_stored(path):
-    """The results of a file whose rows are as they were."""
+    """A file of study_tables.write, with those of its runs whose rows are as they were; empty if there is none."""
+    if not path.exists():
+        return {"runs": [], "images": {}, "gaps": {}}
     try:
         stored = json.loads(path.read_text())
-        return [result for result in stored if result["row"] in EXPERIMENTS and result["made_of"] == with_changes(
-            made_of(EXPERIMENTS[result["row"]]), result["set"])]
+        kept = [result for result in stored["runs"] if result["row"] in EXPERIMENTS
+                and result["made_of"] == with_changes(made_of(EXPERIMENTS[result["row"]]), result["set"])]
+        rows = {result["row"] for result in kept}
+        return {"runs": kept, "images": {row: kinds for row, kinds in stored["images"].items() if row in rows},
+                "gaps": {pair: gap for pair, gap in stored["gaps"].items() if rows.issuperset(pair.split(" > "))}}
     except (ValueError, KeyError, TypeError) as e:
         raise UserError(f"{path}: is damaged ({type(e).__name__} {e}); restore it, or remove it") from None
 
