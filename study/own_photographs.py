@@ -8,9 +8,9 @@ A set has about 60 photographs of VOC's train: 18 of each class, and 8 that show
 persons, whom nobody tags. Another 100 photographs, of val, are segmented and scored. Tags come from the true masks; so
 does the bit of size, for a class that covers more than a tenth of the photograph. A seed draws the photographs.
 
-Every run types what the README tells a user to type: tools/learn.py and tools/infer.py. The score is the mean IoU over
-the background and the three classes, without a CRF. Each run takes one core for some minutes. Stop at any time: what
-is done stays in output/own_photographs, one JSON file per run.
+Every run types what the README tells a user to type: tools/learn.py and tools/infer.py of its version. The score is the
+mean IoU over the background and the three classes, without a CRF. Each run takes one core for some minutes. Stop at any
+time: what is done stays in output/own_photographs, one JSON file per run.
 """
 import concurrent.futures
 import json
@@ -63,7 +63,7 @@ def parse_args(argv):
     add("--report", action="store_true", help="no runs, only the table")
     args = parser.parse_args(argv)
     if args.before and not (args.before / "tools/learn.py").is_file():
-        raise UserError(f"--before {args.before}: is no checkout of an older version")
+        raise UserError(f"--before {args.before}: is not a checkout of an older version")
     return args
 
 

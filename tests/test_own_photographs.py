@@ -114,7 +114,7 @@ def test_runs_are_typed_scored_and_done_once(tmp_path, monkeypatch, capsys):
     study.main(arguments)
     study.main(["--report", "--folder", str(tmp_path / "out")])
     assert len(typed) == 8                                 # nothing is done twice
-    with pytest.raises(UserError, match="is no checkout of an older version"):
+    with pytest.raises(UserError, match="is not a checkout of an older version"):
         study.main(["--before", str(tmp_path)])
 
 

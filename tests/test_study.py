@@ -33,7 +33,6 @@ from ccnn.images import reading as images
 from ccnn.nets import prototxt as nets
 from ccnn.nets import weights
 from ccnn.nets.prototxt import SYSTEMS
-from ccnn.supervision import constraints
 
 SIZE = 40               # what the trunk sees; the images are larger
 ROOT, FEATURES, POOL4, POOL3 = "data/VOCdevkit/VOC2012", "data/features", "data/pool4", "data/pool3"
@@ -330,7 +329,7 @@ def test_the_rim_and_the_nets_own_area():
     edge = further.rim(16, 24)
     assert edge.dtype == bool and np.array_equal(~edge.reshape(16, 24)[2:-2, 3:-3], np.ones((12, 18), bool))
     assert edge.sum() == 16 * 24 - 12 * 18
-    tags = constraints.tag_constraints(np.isin(np.arange(21), (0, 3)))
+    tags = ccnn.tag_constraints(np.isin(np.arange(21), (0, 3)))
     f = np.zeros((21, edge.size))
     row = further.with_rows(tags, [(0, edge)], further.RIM[1])
     assert ccnn.maximize(f, row).p[0, edge].mean() == pytest.approx(0.8, abs=1e-4)
@@ -354,7 +353,7 @@ def test_cues_as_rows(monkeypatch):
     monkeypatch.setattr(further, "CUE_PRICE", np.inf)
     cells = np.full(50, 255)
     cells[:10], cells[10:14] = 0, 3
-    tags = constraints.tag_constraints(np.isin(np.arange(21), (0, 3)))
+    tags = ccnn.tag_constraints(np.isin(np.arange(21), (0, 3)))
     p = ccnn.maximize(np.zeros((21, 50)), further.with_rows(tags, further.by_label(cells))).p
     assert p[0, :10].mean() == pytest.approx(0.7, abs=1e-4) and p[3, 10:14].mean() == pytest.approx(0.7, abs=1e-4)
     assert p[0, 14:].mean() < 0.65
@@ -386,7 +385,7 @@ def test_cues_grow_to_their_superpixels():
 def test_averaged_scores_make_one_p_of_a_superpixel():
     """The same as rows that say that p is equal in the cells of a part."""
     f, parts = np.random.default_rng(2).normal(0, 2, (3, 12)), np.repeat(np.arange(4), 3)
-    c = constraints.tag_constraints([True, True, False], bg_upper=0.4)
+    c = ccnn.tag_constraints([True, True, False], bg_upper=0.4)
     p = ccnn.maximize(further.averaged(f, parts), c).p
     assert np.ptp(p.reshape(3, 4, 3), axis=2).max() < 1e-9 < np.ptp(p)
     equal = np.zeros((4, 2, 3, 12))
@@ -394,7 +393,7 @@ def test_averaged_scores_make_one_p_of_a_superpixel():
         for k in range(2):
             equal[part, k, 0, 3 * part + k], equal[part, k, 0, 3 * part + k + 1] = 1, -1
     equal = equal.reshape(8, -1)
-    tied = constraints.Constraints.from_matrix(np.vstack([equal, -equal]), np.zeros(16), np.full(16, np.inf), c.allowed)
+    tied = ccnn.Constraints.from_matrix(np.vstack([equal, -equal]), np.zeros(16), np.full(16, np.inf), c.allowed)
     np.testing.assert_allclose(ccnn.maximize(f, c & tied).p, p, atol=1e-3)
 
 
@@ -404,7 +403,7 @@ def test_bounds_are_learnt_from_masks():
     lower, upper = further.learn_bounds(masks)
     assert lower[3] == pytest.approx(0.19) and lower[0] == pytest.approx(0.18) and upper == pytest.approx(0.81)
     assert lower[5] == paper.TAGS["fg_lower"]
-    c = further.with_bounds(constraints.tag_constraints(np.isin(np.arange(21), (0, 3, 5)), bg_upper=upper), lower)
+    c = further.with_bounds(ccnn.tag_constraints(np.isin(np.arange(21), (0, 3, 5)), bg_upper=upper), lower)
     assert c.b.tolist() == [lower[3], lower[5], 0.3, -upper]
 
 
