@@ -24,7 +24,7 @@ def data_folder() -> Path:
         return Path(os.environ["CCNN_HOME"]).expanduser()
     if CLONE:
         return ROOT / "data"
-    import platformdirs         # type: ignore[import-not-found]
+    import platformdirs  # type: ignore[import-not-found]
     return Path(platformdirs.user_cache_dir("ccnn", appauthor=False))
 
 
