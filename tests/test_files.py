@@ -33,7 +33,7 @@ def test_a_file_that_was_never_begun_is_an_error(tmp_path):
 
 
 def test_what_killed_runs_have_left_is_removed(tmp_path):
-    old, new, own = tmp_path / "sub/.a.123.part.png", tmp_path / ".b.456.part.npy", tmp_path / "c.part.txt"
+    old, new, own = tmp_path / "sub/.a.01234567.part.png", tmp_path / ".b.89abcdef.part.npy", tmp_path / "c.part.txt"
     old.parent.mkdir()
     for path in (old, new, own):
         path.touch()

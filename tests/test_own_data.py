@@ -300,7 +300,7 @@ def test_features_of_an_earlier_version_are_computed_anew(photos, run):
     np.save(features / "224/0.npy", np.zeros_like(np.load(features / "224/0.npy")))     # whole, but of another trunk
     (photos / "report.html").unlink()
     lines = said(run("tools/learn.py --no-check --steps 600 photos"))
-    assert any("features: holds features of an earlier version; computing them anew" in line for line in lines)
+    assert any("features: held features of an earlier version; computing them again" in line for line in lines)
     assert any("224: holds features of another size (200, now 224); computing them anew" in line for line in lines)
     assert (features / "224/0.npy").read_bytes() == before
     assert sorted(path.name for path in features.iterdir()) == ["224", "321"]

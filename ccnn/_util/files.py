@@ -6,12 +6,14 @@ import hashlib
 import logging
 import os
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
 from typing import Union
 
+from ccnn._util import work_folder
 from ccnn._util.errors import UserError
 
 PathLike = Union[str, "os.PathLike[str]"]
@@ -27,6 +29,7 @@ def whole_file(path: PathLike) -> Iterator[Path]:
     names the file, which that of write() does not; NumPy's and Pillow's have no number and no reason either.
     """
     path = Path(path)
+    work_folder.check(path.parent)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.stem}.{os.urandom(4).hex()}.part{path.suffix}")      # unique on all machines
     try:
@@ -44,10 +47,9 @@ def whole_file(path: PathLike) -> Iterator[Path]:
 
 def remove_parts(folder: Path, age: float = 3600) -> None:
     """Remove what whole_file has left of killed runs: the parts in a folder that are older than `age` seconds."""
-    for part in folder.rglob(".*.part*"):
-        with contextlib.suppress(FileNotFoundError):        # another run was faster
-            if part.is_file() and time.time() - part.stat().st_mtime > age:
-                part.unlink()
+    for part, found in work_folder.entries(folder):
+        if work_folder.PART.fullmatch(part.name) and stat.S_ISREG(found.st_mode) and time.time() - found.st_mtime > age:
+            part.unlink(missing_ok=True)                    # another run may be faster
 
 
 @contextlib.contextmanager
@@ -64,28 +66,49 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 
 def lock(path: PathLike, taken: str, patience: float = 10) -> FileIO:
-    """Lock a file, which is made if need be. The lock lasts until this process, and every process that has inherited
-    the open file, has closed it or ended.
+    """Lock a file, which is created if it is missing. The lock lasts until this process, and every process that has
+    inherited the open file, has closed it or ended. A link, or a file of somebody else, is refused and stays as it is.
 
     taken    : what the UserError says if another process has the lock; {holder} stands for its number
     patience : seconds to wait where that process has ended, because its children are about to
     """
     path = Path(path)
-    file = FileIO(path, "a+")
+    work_folder.check(path.parent)
+    file = open_own(path)
     end = time.monotonic() + patience
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             break
         except BlockingIOError:
-            holder = path.read_text().strip()
+            holder = os.pread(file.fileno(), 20, 0).decode(errors="replace").strip()
             if is_running(holder) or time.monotonic() > end:
                 file.close()
-                raise UserError(f"{path}: {taken.format(holder=holder or '(unknown)')}") from None
+                holder = holder if holder.isdecimal() else "(unknown)"
+                raise UserError(f"{path}: {taken.format(holder=holder)}") from None
             time.sleep(0.05)
     file.truncate(0)
     with contextlib.suppress(OSError):      # a full disk: the number only makes the message better
         file.write(f"{os.getpid()}\n".encode())
+    return file
+
+
+def open_own(path: Path) -> FileIO:
+    """Open a file to append to it; UserError unless it is an ordinary file of the user's own under this name alone."""
+    try:
+        file = FileIO(path, "a+", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666))
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            work_folder.refuse_foreign(path, path.lstat())
+        raise
+    found = os.fstat(file.fileno())
+    try:
+        work_folder.refuse_foreign(path, found)
+        if found.st_nlink > 1:
+            raise UserError(f"{path}: is another file, too (a hard link); remove it")
+    except UserError:
+        file.close()
+        raise
     return file
 
 

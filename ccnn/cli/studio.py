@@ -19,9 +19,8 @@ from pathlib import Path
 from ccnn._util.errors import UserError
 from ccnn._util.files import lock
 from ccnn._util.paths import CLONE, ROOT
+from ccnn._util.work_folder import WORK, claim
 from ccnn.cli import command
-
-WORK = ".ccnn"      # as ccnn.project.folder has it, whose import takes a second in each process that the studio starts
 
 PORT = 8324
 
@@ -53,7 +52,8 @@ def open_folder(folder: Path) -> Path:
         raise UserError(f"{folder}: is a file; give the folder of your photographs")
     if (folder / "Annotations").is_dir() and not (folder / "tags.csv").exists():
         raise UserError(f"{folder}: has boxes in Annotations and no tags.csv; ccnn import-tags makes it")
-    (folder / WORK).mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    claim(folder)
     return folder
 
 

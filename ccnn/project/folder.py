@@ -18,6 +18,7 @@ import numpy as np
 
 from ccnn._util.errors import UserError
 from ccnn._util.files import digest
+from ccnn._util.work_folder import WORK
 from ccnn.data.dataset import DataSet
 from ccnn.data.samples import own_folder
 from ccnn.images.labels import BACKGROUND
@@ -25,8 +26,6 @@ from ccnn.images.lookup import image_folder, list_photographs
 from ccnn.inference.model_file import check_classes
 from ccnn.supervision.rules import Rules
 from ccnn.supervision.rules_file import RULES_FILE, read_rules
-
-WORK = ".ccnn"              # the tools' own files, in the folder of the photographs
 
 NAMED = 3                   # photographs that a sentence names; the rest is counted
 

@@ -23,6 +23,7 @@ user's own lies in photos/.ccnn:
 import datetime
 import json
 import logging
+import re
 import shutil
 from collections.abc import Collection, Sequence
 from functools import cached_property
@@ -31,9 +32,11 @@ from typing import NamedTuple, Optional
 
 from ccnn._util.errors import UserError
 from ccnn._util.files import digest, lock, whole_file
+from ccnn._util.foreign_files import parse_json
 from ccnn._util.paths import ROOT
 from ccnn._util.progress import Progress
 from ccnn._util.text import plural
+from ccnn._util.work_folder import claim, entries, remove
 from ccnn.images.ids import SUFFIX
 from ccnn.images.masks import save_mask
 from ccnn.inference.model_file import read_model, write_model
@@ -50,6 +53,8 @@ from ccnn.training.caffe_training import Training, prepare
 from ccnn.training.features import check_index, compute, plan_features
 
 SOLVER = ROOT / "solvers/head_tags.prototxt"
+
+WEIGHTS = re.compile(r"runs/[0-9a-f]{16}/second_iter_\d+\.caffemodel")
 
 LABELS = "labels"           # folder of the masks that the second round learns from
 
@@ -113,7 +118,7 @@ class Lesson:
                          "features": {"sizes": list(recipe.sizes), "weights": digest(self.trunk),
                                       "trunk": digest(VGG16.net)},
                          "settings": {"steps": steps, "seed": seed}}
-        self.work.mkdir(exist_ok=True)
+        claim(folder.path)
         self.lock = lock(self.work / "lock", "process {holder} is learning from this folder; wait for its end, or stop "
                          "it (kill {holder})")
         self.state = self.read_state()
@@ -136,13 +141,15 @@ class Lesson:
     def read_state(self) -> Optional[State]:
         path = self.work / "state.json"
         try:
-            state = State(**json.loads(path.read_text()))
+            state = State(**parse_json(path))
             reasons(state.question, self.question)                  # fails where a part is missing
-            return state
-        except FileNotFoundError:
-            return None
+            if WEIGHTS.fullmatch(state.weights) and [type(steps) for steps in state.steps] == [int, int] \
+                    and isinstance(state.scores, (dict, type(None))):
+                return state
+            raise ValueError
         except (ValueError, KeyError, TypeError, AttributeError):
-            log.warning("%s: is damaged; training anew", path)
+            if path.exists():
+                log.warning("%s: is damaged; training again", path)
             return None
 
     def write_state(self, state: State) -> None:
@@ -267,14 +274,8 @@ class Lesson:
 
     def remove_other(self, place: Path, folders: Collection[Path]) -> None:
         """Remove features that no recipe of this version asks for."""
-        strange = [path for path in place.glob("*") if path not in folders]
-        if strange:
-            log.warning("%s: holds features of an earlier version; computing them anew", place)
-        for path in strange:
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+        if [path for path in place.glob("*") if path not in folders and remove(path)]:
+            log.warning("%s: held features of an earlier version; computing them again", place)
 
     def begin_features(self, out: Path, size: int) -> None:
         """Make the folder of the features of one size; what is in it belongs to the photographs, trunk and size of
@@ -283,7 +284,7 @@ class Lesson:
             check_index(out, size, self.trunk)
         except UserError as error:
             log.warning("%s; computing them anew", str(error).partition(";")[0])
-            shutil.rmtree(out)
+            remove(out)
             check_index(out, size, self.trunk)
         self.forget_features(out)
 
@@ -292,14 +293,15 @@ class Lesson:
         photographs that are there and have no tags stay: the studio computes them beforehand."""
         index = out / "photographs.json"
         try:
-            before = dict(json.loads(index.read_text()))
-        except (OSError, ValueError, TypeError):
+            before = dict(parse_json(index))
+        except (ValueError, TypeError):
             before = {}
         untagged = [SUFFIX.sub("", name) for name in self.folder.untagged]
         now = {**{id: before[id] for id in untagged if id in before}, **self.contents}
-        for id in {*before, *now}:
-            if before.get(id) != now.get(id):
-                (out / f"{id}.npy").unlink(missing_ok=True)
+        for path, _ in entries(out):
+            id = path.relative_to(out).as_posix()[:-len(".npy")]
+            if path.suffix == ".npy" and (id not in now or before.get(id) != now[id]):
+                remove(path)
         with whole_file(index) as part:         # before they are computed: what is not computed yet is not there
             part.write_text(json.dumps(now))
 
@@ -329,7 +331,7 @@ class Lesson:
     def write_labels(self, weights: Path) -> None:
         """Masks of all photographs, by the net of the first round and all that is known."""
         out, ids = self.work / LABELS, list(self.folder.photographs)
-        shutil.rmtree(out, ignore_errors=True)
+        remove(out)
         for answer in Progress(ask(self, weights, ids), total=len(ids), unit="image", desc="labels"):
             mask = label_mask(answer, small_shape(answer.shape, self.recipe.sizes))
             save_mask(out / f"{answer.id}.png", mask, {}, self.folder.classes)
@@ -356,7 +358,8 @@ class Lesson:
     def pack(self, weights: Path, steps: Sequence[int], scores: Optional[dict] = None) -> None:
         """photos/model.ccnn"""
         deploy = self.work / "deploy.prototxt"
-        deploy.write_text(self.question["deploy"])
+        with whole_file(deploy) as part:
+            part.write_text(self.question["deploy"])
         write_model(self.model, deploy, weights, self.folder.classes, list(self.recipe.sizes),
                     {"supervision": self.folder.system, "bounds": self.bounds},
                     {"photographs": len(self.folder.photographs), "tags": self.folder.images_with(),
@@ -366,7 +369,7 @@ class Lesson:
         """Of all trainings, only these weights and the logs beside them stay."""
         for run in (self.work / "runs").iterdir():
             if run != weights.parent:
-                shutil.rmtree(run)
+                remove(run)
         for path in weights.parent.iterdir():
             if path != weights and path.suffix != ".log":
-                path.unlink()
+                remove(path)

@@ -4,7 +4,6 @@
     tallies, sentence = hold_out(lesson, folds(lesson))     # learns from some and asks for the tags of the others
     write(lesson, warnings, photographs, tallies, sentence)
 """
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
@@ -16,6 +15,7 @@ from ccnn._util.errors import UserError
 from ccnn._util.files import whole_file
 from ccnn._util.progress import Progress
 from ccnn._util.text import plural
+from ccnn._util.work_folder import remove
 from ccnn.images.grid import label_map
 from ccnn.images.overlays import thumbnail
 from ccnn.images.reading import fit, read_image
@@ -91,7 +91,7 @@ def hold_out(lesson: Lesson, parts: list) -> tuple:
         split = write_list(place / f"{k}-held.txt", held)
         for answer in ask(lesson, training.model, held, split):
             tallies += tally(lesson, answer)
-    shutil.rmtree(place.parent)
+    remove(place.parent)
     how = f"{len(parts[0])} of {len(ids)} photographs were held out of a short training."
     if len(parts) > 1:
         how = f"Each photograph was held out once: {len(parts)} short trainings, each without a part of them."

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ccnn._util.errors import ImageError
+from ccnn._util.work_folder import claim
 from ccnn.images.reading import upright_shape
 from ccnn.inference.caffe_net import load_caffe
 from ccnn.nets.vgg16 import trunk_weights
@@ -42,11 +43,11 @@ def readable(album: Album) -> dict:
 def compute_ahead(folder: Path, jobs: int) -> None:
     album = Album(folder)
     album.refresh()
+    claim(album.root)
     files = readable(album)
     load_caffe()
     while files:
         lesson = Ahead(album.root, files)
-        lesson.work.mkdir(exist_ok=True)
         try:
             lesson.compute_features(jobs)
             break

@@ -25,6 +25,7 @@ from ccnn._util.errors import UserError
 from ccnn._util.files import digest
 from ccnn._util.foreign_files import decode
 from ccnn._util.text import and_more, plural
+from ccnn._util.work_folder import WORK, check_links
 from ccnn.annotations.tag_file import TagFile, save
 from ccnn.data.samples import SCRIBBLES
 from ccnn.images.ids import SUFFIX, inside
@@ -32,7 +33,6 @@ from ccnn.images.labels import BACKGROUND, VOC_CLASSES, VOID, indexed, read_clas
 from ccnn.images.lookup import Photographs, image_folder
 from ccnn.images.reading import read_mask, upright_shape
 from ccnn.inference.model_file import check_classes
-from ccnn.project.folder import WORK
 from ccnn.supervision.rules_file import RULES_FILE, read_rules
 
 CLASSES, TAGS = "classes.txt", "tags.csv"
@@ -483,7 +483,8 @@ class Album:
         self.check_scribble(photograph, revision)
         if not self.scribbles:
             self.name_scribbles()
-        if self.scribbles.colours is not None or self.scribble_file(photograph) is None:
+        path = self.scribble_file(photograph)
+        if self.scribbles.colours is not None or path is None or os.path.relpath(path, self.images) in self.by_path:
             raise UserError(f"{RULES_FILE}: its scribbles are painted in colours, or lie elsewhere; paint there")
         height, width = upright_shape(str(self.file(photograph)))
         mask = self.read_scribble(photograph)
@@ -530,6 +531,7 @@ class Album:
             both = tuple(name for name in self.classes if name in names)
             self.write_tags([Change(photograph.number, photograph.revision, both, photograph.large)])
         path = self.scribble_file(photograph)
+        check_links(path.parent, self.root)
         if (mask == VOID).all():
             with contextlib.suppress(FileNotFoundError):
                 path.unlink()
@@ -564,6 +566,7 @@ class Album:
                 return photograph, False
         if same:
             raise UserError(f"{name}: there is another photograph of that name")
+        check_links(self.images, self.root)
         try:
             os.link(part, self.images / name)                   # never over another file
         except FileExistsError:

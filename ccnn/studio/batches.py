@@ -1,11 +1,11 @@
 """Other photographs, brought by the browser, segmented with the model by ccnn segment. One batch at a time."""
 import asyncio
 import os
-import shutil
 from pathlib import Path
 from typing import Optional
 
 from ccnn._util.errors import UserError
+from ccnn._util.work_folder import check, remove
 from ccnn.images.formats import suffix_of
 from ccnn.studio.album import NotThere
 from ccnn.studio.processes import Child
@@ -40,6 +40,7 @@ class Batch(Child):
         """Take a file that can be read. It gets a number; its name is used in the archive alone."""
         suffix = suffix_of(part)
         self.bytes += part.stat().st_size
+        check(self.photographs)
         os.replace(part, self.photographs / f"{len(self.names):04}{suffix}")
         self.names.append(name)
 
@@ -74,7 +75,7 @@ class Batches:
         return self.workshop.place / "batches"
 
     def clear(self) -> None:
-        shutil.rmtree(self.place, ignore_errors=True)
+        remove(self.place)
 
     def get(self, number: int) -> Batch:
         if not self.batch or self.batch.number != number:
@@ -84,7 +85,10 @@ class Batches:
     async def new(self) -> Batch:
         await self.close()
         await asyncio.to_thread(self.clear)
+        check(self.place)
         self.number += 1
+        while (self.place / str(self.number)).exists():     # something in it is not ours
+            self.number += 1
         self.batch = Batch(self.number, self.place / str(self.number))
         return self.batch
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from ccnn._util.work_folder import remove
 from ccnn.annotations.tag_file import save
 from ccnn.images.reading import read_image, shrink
 
@@ -18,7 +19,7 @@ def make_copy(source: Path, copy: Path, side: int) -> None:
     picture.save(data, "JPEG", quality=85)
     for old in copy.parent.glob(f"{copy.name.split('-')[0]}-*-{side}.jpg"):
         if old != copy:
-            old.unlink(missing_ok=True)
+            remove(old)
     save(copy, data.getvalue())
 
 

@@ -12,6 +12,7 @@ from starlette.responses import FileResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 
 from ccnn._util.errors import UserError
+from ccnn._util.work_folder import check
 from ccnn.images.formats import PIXELS
 from ccnn.images.overlays import colours
 from ccnn.images.reading import upright_shape
@@ -323,8 +324,9 @@ async def upload(request: Request, name: str):
     folder = workshop.place / "uploads"
     part = folder / f"{workshop.next_upload()}{Path(name).suffix.lower()}"
     try:
+        check(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        with open(part, "wb") as file:
+        with open(part, "xb") as file:
             async for data in shapes.limited(request, UPLOAD_BYTES):
                 await asyncio.to_thread(file.write, data)
         try:

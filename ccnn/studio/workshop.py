@@ -11,7 +11,6 @@ import itertools
 import json
 import os
 import secrets
-import shutil
 import time
 import traceback
 from pathlib import Path
@@ -19,7 +18,9 @@ from typing import Optional
 
 from ccnn._util.errors import ImageError, UserError
 from ccnn._util.files import digest, remove_parts
+from ccnn._util.foreign_files import parse_json
 from ccnn._util.paths import typed
+from ccnn._util.work_folder import PART, claim, remove
 from ccnn.annotations.tag_file import save
 from ccnn.images.overlays import colours
 from ccnn.images.reading import upright_shape
@@ -98,11 +99,12 @@ class Workshop:
     # Life
 
     async def open(self) -> None:
-        self.place.mkdir(parents=True, exist_ok=True)
+        await asyncio.to_thread(claim, self.root)
+        self.place.mkdir(exist_ok=True)
         await asyncio.to_thread(self.tidy)
         await asyncio.to_thread(self.album.refresh)
         with contextlib.suppress(OSError, ValueError, AttributeError):
-            self.auto = json.loads((self.place / "settings.json").read_text()).get("auto") is True
+            self.auto = parse_json(self.place / "settings.json").get("auto") is True
         self.learned = await asyncio.to_thread(self.read_question)
         self.pool.warm()
         await asyncio.to_thread(colours)                    # computed once, in a tenth of a second
@@ -111,12 +113,13 @@ class Workshop:
 
     def tidy(self) -> None:
         """Remove what a killed studio has left."""
-        shutil.rmtree(self.place / "uploads", ignore_errors=True)
+        remove(self.place / "uploads")
         self.batches.clear()
         remove_parts(self.work)
         for name in map(Path, (CLASSES, TAGS, RULES_FILE)):
             for part in self.root.glob(f".{name.stem}.*.part{name.suffix}"):
-                part.unlink(missing_ok=True)
+                if PART.fullmatch(part.name):
+                    part.unlink(missing_ok=True)
 
     async def close(self) -> None:
         self.hub.close()
@@ -264,7 +267,7 @@ class Workshop:
     def read_question(self) -> Optional[tuple]:
         """The present question, if the model that is there answers it: tags and classes are the same."""
         try:
-            before = json.loads((self.work / "state.json").read_text())["question"]
+            before = parse_json(self.work / "state.json")["question"]
             decided = self.album.decided()
             tags = {photograph.path: sorted(photograph.tags) for photograph in decided}
             large = {photograph.path: sorted(photograph.large) for photograph in decided}

@@ -20,6 +20,7 @@ import numpy as np
 
 from ccnn._util.errors import ImageError, UserError
 from ccnn._util.files import digest, remove_parts, whole_file
+from ccnn._util.foreign_files import parse_json
 from ccnn._util.progress import Progress
 from ccnn._util.text import duration
 from ccnn._util.workers import Jobs, in_processes
@@ -67,7 +68,7 @@ def check_index(out: Path, size: int, weights: Path, blob: str = "features") -> 
             part.write_text(json.dumps(settings, indent=1) + "\n")
         return
     try:
-        stored = {"blob": "features", **json.loads(index.read_text())}
+        stored = {"blob": "features", **parse_json(index)}
         other = [key for key in settings if stored[key] != settings[key]]
     except (ValueError, KeyError, TypeError):
         raise UserError(f"{index}: is damaged; remove {out} and start again") from None

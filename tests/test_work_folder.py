@@ -1,0 +1,281 @@
+"""A folder of photographs that comes from a stranger, with a .ccnn in it, changes no file outside that .ccnn."""
+import asyncio
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from drawn_photographs import draw, table
+
+from ccnn._util import files
+from ccnn._util.errors import UserError
+from ccnn.cli import studio as studio_command
+from ccnn.project import learn
+from ccnn.project.folder import read_folder
+from ccnn.studio import ahead, workshop
+from ccnn.studio.album import Album, Stroke
+from ccnn.studio.copies import make_copy
+
+AWAY = 1e9          # a time long past: nobody is writing such a file
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Four photographs with tags, and a working folder that looks used."""
+    folder = tmp_path / "shared/photos"
+    folder.parent.mkdir()
+    masks = draw(folder, 4, seed=1)
+    (folder / "classes.txt").write_text("cat\ndog\n")
+    (folder / "tags.csv").write_text(table(masks))
+    (folder / ".ccnn").mkdir()
+    return folder
+
+
+@pytest.fixture
+def home(tmp_path):
+    """What the user has elsewhere, under names that a working folder has, too."""
+    home = tmp_path / "home"
+    for name in ("letters/a.txt", "a.npy", "a.png", "index.json", "photographs.json", "state.json", "settings.json",
+                 "uploads/1.jpg", "batches/1/masks/0001.png", "0123456789abcdef/first.log", "first.prototxt",
+                 "0123456789abcdef/second_iter_5.caffemodel", "0123456789abcdef-1-1-320.jpg", ".a.01234567.part.npy"):
+        path = home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("precious")
+        os.utime(path, (AWAY, AWAY))
+    return home
+
+
+def content(folder):
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture
+def trunk(tmp_path, monkeypatch):
+    """Weights that are never read; nothing is computed with them."""
+    weights = tmp_path / "trunk.caffemodel"
+    weights.write_text("weights")
+    for module in (learn, ahead):
+        monkeypatch.setattr(module, "trunk_weights", lambda: weights)
+
+    def compute(trunk, files, out, size, jobs):
+        for id in files:
+            (out / f"{id}.npy").write_text("features")
+        return {}
+    monkeypatch.setattr(learn, "compute", compute)
+    monkeypatch.setattr(workshop.Pool, "warm", lambda self: None)
+
+
+def run_learn(folder):
+    """All of ccnn learn that writes and removes files, but for Caffe's own."""
+    lesson = learn.Lesson(read_folder(str(folder)))
+    try:
+        lesson.compute_features(1)
+        run = lesson.work / "runs/fedcba9876543210"
+        run.mkdir(parents=True)
+        weights = run / "second_iter_1.caffemodel"
+        weights.write_text("weights")
+        lesson.write_net(lesson.work / "first.prototxt")
+        lesson.remove_snapshots(weights)
+        return lesson
+    finally:
+        lesson.lock.close()
+
+
+def run_ahead(folder):
+    ahead.compute_ahead(folder, 1)
+
+
+def run_studio(folder):
+    async def life():
+        opened = workshop.Workshop(studio_command.open_folder(folder))
+        try:
+            await opened.open()
+            opened.set_auto(True)
+        finally:
+            await opened.close()
+    asyncio.run(life())
+
+
+PROGRAMS = {"learn": run_learn, "ahead": run_ahead, "studio": run_studio}
+
+LINKED = ["", "features", "features/224", "runs", "runs/0123456789abcdef", "folds", "labels", "thumbnails", "studio",
+          "studio/uploads", "studio/batches"]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("name", LINKED)
+def test_a_link_to_a_folder_is_refused_and_that_folder_stays(photos, home, trunk, program, name):
+    link = photos / ".ccnn" / name
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if not name:
+        link.rmdir()
+    link.symlink_to(home)
+    before = content(home)
+    with pytest.raises(UserError) as refused:
+        PROGRAMS[program](photos)
+    assert content(home) == before
+    assert f"{link}: is a link" in str(refused.value) and f"(rm {link})" in str(refused.value)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("name", ["lock", "studio.lock", "state.json", "first.prototxt", "features/224/index.json",
+                                  "features/224/photographs.json", "features/224/0.npy", "studio/settings.json",
+                                  "runs/0123456789abcdef/first.log"])
+def test_a_link_to_a_file_is_refused_and_that_file_stays(photos, home, trunk, program, name):
+    link = photos / ".ccnn" / name
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(home / "letters/a.txt")
+    before = content(home)
+    with pytest.raises(UserError, match="is a link"):
+        PROGRAMS[program](photos)
+    assert content(home) == before
+
+
+@pytest.mark.parametrize("program", ["learn", "ahead"])
+def test_keys_of_our_own_files_name_nothing_elsewhere(photos, home, trunk, program):
+    for size in learn.RECIPE.sizes:
+        place = photos / f".ccnn/features/{size}"
+        place.mkdir(parents=True)
+        keys = [str(home / "a"), "../../../../../home/a", "../../../photos/../../home/a", "x" * 5000, "a\0b", "\ud800"]
+        (place / "photographs.json").write_text(json.dumps(dict.fromkeys(keys, "0" * 64)))
+    before = content(home)
+    PROGRAMS[program](photos)
+    assert content(home) == before
+    known = json.loads((photos / ".ccnn/features/224/photographs.json").read_text())
+    assert sorted(known) == ["0", "1", "2", "3"]
+
+
+def test_features_of_photographs_that_changed_are_removed(photos, trunk):
+    """The other side of the rule: what is ours and stale does go."""
+    run_learn(photos)
+    place, (first, second) = photos / ".ccnn/features/224", sorted(photos.glob("*.jpg"))[:2]
+    for id in ("gone", "sub/gone"):
+        (place / id).parent.mkdir(exist_ok=True)
+        (place / f"{id}.npy").write_text("features of a photograph that is gone")
+    (place / "notes.txt").write_text("the user's")
+    for path in place.glob("*.npy"):
+        path.write_text("old")
+    shutil.copy(second, first)
+    lesson = learn.Lesson(read_folder(str(photos)))
+    lesson.forget_features(place)
+    lesson.lock.close()
+    assert sorted(path.stem for path in place.rglob("*.npy")) == ["1", "2", "3"]
+    assert (place / "notes.txt").exists()
+
+
+def test_only_names_that_we_write_are_removed(photos, trunk):
+    """Files that other programs keep everywhere stay, wherever they are."""
+    work = photos / ".ccnn"
+    own = ["features/a.npy", "features/100/a.npy", "features/100/index.json", "runs/0123456789abcdef/first.log",
+           "studio/uploads/1.jpg", "studio/batches/1/photographs/0001.jpg", "studio/batches/1/masks/overlay/0001.jpg"]
+    other = ["features/100/@eaDir/a.jpg", "features/notes.txt", "runs/notes/first.log", "studio/uploads/mine.jpg",
+             "runs/0123456789abcdef/Thumbs.db", "studio/batches/1/photographs/mine.jpg", "precious/a.npy"]
+    for name in own + other:
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        (work / name).write_text(name)
+    run_learn(photos)
+    run_studio(photos)
+    assert [name for name in own if (work / name).exists()] == []
+    assert [name for name in other if not (work / name).exists()] == []
+
+
+@pytest.mark.parametrize("weights", ["/etc/passwd", "../../../home/a.npy", "runs/../../../../home/a.npy",
+                                     "runs/0123456789abcdef/../../../a.txt"])
+def test_the_state_names_no_weights_elsewhere(photos, home, trunk, weights):
+    lesson = run_learn(photos)
+    lesson.write_state(learn.State(lesson.question, weights, "0" * 64, None, (2, 1)))
+    lesson = learn.Lesson(read_folder(str(photos)))
+    lesson.lock.close()
+    assert lesson.state is None and not lesson.trained
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "9" * 1_000_000, "null", '{"weights": 1}', "\xff"],
+                         ids=["deep", "long", "null", "incomplete", "no text"])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_damaged_files_of_our_own_are_made_again(photos, trunk, program, text):
+    place = photos / ".ccnn/features/224"
+    place.mkdir(parents=True)
+    (photos / ".ccnn/studio").mkdir()
+    for path in (photos / ".ccnn/state.json", photos / ".ccnn/studio/settings.json", place / "photographs.json",
+                 place / "index.json"):
+        path.write_bytes(text.encode("latin-1"))
+    PROGRAMS[program](photos)
+    if program != "studio":
+        assert sorted(json.loads((place / "photographs.json").read_text())) == ["0", "1", "2", "3"]
+
+
+# Locks
+
+def test_a_lock_is_an_ordinary_file_of_our_own(tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    kinds = {"link": lambda path: path.symlink_to(precious), "same": lambda path: os.link(precious, path),
+             "pipe": os.mkfifo, "dangling": lambda path: path.symlink_to(tmp_path / "nowhere")}
+    for name, make in kinds.items():
+        make(tmp_path / name)
+        with pytest.raises(UserError, match=f"{name}: is "):
+            files.lock(tmp_path / name, "taken")
+    assert precious.read_text() == "precious" and not (tmp_path / "nowhere").exists()
+
+
+def test_whatever_a_lock_holds_is_no_command(tmp_path):
+    path = tmp_path / "lock"
+    held = files.lock(path, "taken")
+    path.write_bytes(b"\xff; rm -r ~")
+    with pytest.raises(UserError, match=r"stop \(unknown\)"):
+        files.lock(path, "stop {holder}", patience=0)
+    held.close()
+
+
+def test_the_folder_of_another_user_is_refused(photos, trunk, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    for program in PROGRAMS.values():
+        with pytest.raises(UserError, match="belongs to user"):
+            program(photos)
+
+
+def test_photographs_inside_a_working_folder_are_refused(photos, trunk):
+    inner = photos / ".ccnn/photos"
+    shutil.copytree(photos, inner, ignore=shutil.ignore_patterns(".ccnn"))
+    with pytest.raises(UserError, match="move the photographs out"):
+        run_learn(inner)
+
+
+# The studio's own paths
+
+def test_copies_and_scribbles_do_not_leave_the_folder(photos, home):
+    (photos / ".ccnn/thumbnails").symlink_to(home)
+    with pytest.raises(UserError, match="thumbnails: is a link"):
+        make_copy(photos / "0.jpg", photos / ".ccnn/thumbnails/0123456789abcdef-2-2-320.jpg", 320)
+    (photos / ".ccnn/thumbnails").unlink()
+
+    (photos / "JPEGImages").mkdir()
+    (photos / "scribbles").symlink_to("JPEGImages")
+    (photos / "constraints.toml").write_text("[scribbles]\n")
+    shutil.move(str(photos / "0.jpg"), photos / "JPEGImages/0.jpg")
+    album = Album(photos)
+    album.refresh()
+    found = next(photograph for photograph in album.photographs if photograph.id == "0")
+    before = content(photos)
+    with pytest.raises(UserError, match="scribbles: is a link"):
+        album.draw(found.number, 0, [Stroke(1, 0.1, [(0.5, 0.5)])])
+    assert {path: data for path, data in content(photos).items() if path.name != "tags.csv"} == \
+        {path: data for path, data in before.items() if path.name != "tags.csv"}
+
+
+def test_parts_are_removed_by_the_name_that_we_give_them(tmp_path):
+    own, others = ".a.0123abcd.part.png", [".a.part.png", ".film.part1.rar", "a.0123abcd.part.png"]
+    for name in [own, *others]:
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (AWAY, AWAY))
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / own).touch()
+    os.utime(tmp_path / "elsewhere" / own, (AWAY, AWAY))
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "link").symlink_to("../elsewhere")
+    files.remove_parts(out)
+    assert (tmp_path / "elsewhere" / own).exists()
+    files.remove_parts(tmp_path)
+    assert not Path(tmp_path / own).exists() and all((tmp_path / name).exists() for name in others)
