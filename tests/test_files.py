@@ -5,6 +5,7 @@ import os
 import pytest
 
 from ccnn._util import files
+from ccnn._util.errors import UserError
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path):
@@ -65,3 +66,21 @@ def test_checksums(tmp_path):
     assert files.digest(a) == hashlib.sha256(b"x" * 3_000_000).hexdigest()
     assert files.digest(a, b, algorithm="md5", bar=True) == hashlib.md5(b"x" * 3_000_000 + b"y").hexdigest()
     assert files.digest(b, a) != files.digest(a, b)
+
+
+def test_a_file_of_the_user_keeps_its_permissions_and_its_link(tmp_path):
+    real, link = tmp_path / "elsewhere/tags.csv", tmp_path / "tags.csv"
+    real.parent.mkdir()
+    real.write_text("before")
+    real.chmod(0o600)
+    link.symlink_to(real)
+    files.rewrite(link, b"after")
+    assert link.is_symlink() and real.read_text() == "after" and real.stat().st_mode & 0o777 == 0o600
+    assert os.listdir(real.parent) == ["tags.csv"]
+    files.rewrite(tmp_path / "new.csv", b"new")
+    assert (tmp_path / "new.csv").read_text() == "new"
+
+    real.unlink()                                       # whatever a stranger's link names is not created
+    with pytest.raises(UserError, match="tags.csv: is a link to .* which is not a file; remove the link"):
+        files.rewrite(link, b"after")
+    assert os.listdir(real.parent) == []

@@ -14,7 +14,7 @@ from ccnn.cli import studio as studio_command
 from ccnn.project import learn
 from ccnn.project.folder import read_folder
 from ccnn.studio import ahead, workshop
-from ccnn.studio.album import Album, Stroke
+from ccnn.studio.album import Album, Change, Stroke
 from ccnn.studio.copies import make_copy
 
 AWAY = 1e9          # a time long past: nobody is writing such a file
@@ -279,3 +279,23 @@ def test_parts_are_removed_by_the_name_that_we_give_them(tmp_path):
     assert (tmp_path / "elsewhere" / own).exists()
     files.remove_parts(tmp_path)
     assert not Path(tmp_path / own).exists() and all((tmp_path / name).exists() for name in others)
+
+
+@pytest.mark.parametrize("name", ["scribbles/.0.0123abcd.part.png", ".tags.0123abcd.part.csv",
+                                  ".ccnn/.a.0123abcd.part.json"])
+def test_parts_of_a_killed_studio_are_removed_when_it_is_opened_again(photos, trunk, name):
+    (photos / "constraints.toml").write_text("[scribbles]\n")
+    (photos / name).parent.mkdir(exist_ok=True)
+    (photos / name).touch()
+    os.utime(photos / name, (AWAY, AWAY))
+    run_studio(photos)
+    assert not (photos / name).exists()
+
+
+def test_tags_of_a_private_table_stay_private(photos):
+    (photos / "tags.csv").chmod(0o600)
+    album = Album(photos)
+    album.refresh()
+    album.put_tags([Change(0, album.get(0).revision, ("dog",), ())])
+    assert (photos / "tags.csv").stat().st_mode & 0o777 == 0o600
+    assert "0.jpg,dog," in (photos / "tags.csv").read_text()

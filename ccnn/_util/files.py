@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
-from typing import Union
+from typing import Optional, Union
 
 from ccnn._util import work_folder
 from ccnn._util.errors import UserError
@@ -43,6 +43,26 @@ def whole_file(path: PathLike) -> Iterator[Path]:
     finally:
         with contextlib.suppress(FileNotFoundError):
             part.unlink()
+
+
+def save(path: PathLike, data: bytes, mode: Optional[int] = None) -> None:
+    """Write a file, whole or not at all. Its content is on the disk before it takes the place of the old file."""
+    with whole_file(path) as part, open(part, "wb") as file:
+        if mode is not None:
+            os.fchmod(file.fileno(), mode)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def rewrite(path: Path, data: bytes) -> None:
+    """Save new content of a file that the user keeps. Its permissions stay. A link stays: its target is rewritten."""
+    target = Path(os.path.realpath(path))
+    if path.is_symlink():
+        if not target.is_file():
+            raise UserError(f"{path}: is a link to {target}, which is not a file; remove the link")
+        work_folder.refuse_foreign(target, target.stat())
+    save(target, data, stat.S_IMODE(target.stat().st_mode) if target.exists() else None)
 
 
 def remove_parts(folder: Path, age: float = 3600) -> None:

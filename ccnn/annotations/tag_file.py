@@ -12,11 +12,10 @@ tag, or with one column per class, is written as image,tags,large; `replaced` th
 import codecs
 import csv
 import io
-import os
 from pathlib import Path
 from typing import Optional
 
-from ccnn._util.files import whole_file
+from ccnn._util.files import rewrite
 from ccnn.annotations.table import Columns, find_columns, read_rows, read_table
 from ccnn.images.ids import image_id
 
@@ -88,7 +87,7 @@ class TagFile:
                 if column in self.columns:
                     cells[self.columns[column]] = ";".join(names)
             writer.writerow(cells)
-        save(self.path, self.mark + text.getvalue().encode())
+        rewrite(self.path, self.mark + text.getvalue().encode())
         self.replaced = None
 
 
@@ -98,11 +97,3 @@ def is_utf8_without_mark(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return not data.startswith(codecs.BOM_UTF8)
-
-
-def save(path: Path, data: bytes) -> None:
-    """Replace a file whole and at once; it is on the disk before it takes its place."""
-    with whole_file(path) as part, open(part, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())

@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 from ccnn._util.errors import Mistakes, UserError, nearest
-from ccnn._util.files import whole_file
+from ccnn._util.files import rewrite
 from ccnn.annotations.importers import read_source
 from ccnn.annotations.table import merged, split_tags
 from ccnn.cli import command
@@ -118,8 +118,7 @@ def write(files, force):
             print(f"{path} says so already")
             continue
         print(f"{'replacing' if path in differing else 'writing'} {path}")
-        with whole_file(path) as part:
-            part.write_bytes(text.encode())
+        rewrite(path, text.encode())
 
 
 def parse_args(argv):

@@ -3,12 +3,12 @@
 Sample t is a pure function of the settings and t: which image it shows, whether it is mirrored, where it is cropped.
 """
 import functools
-import json
 import os
 
 import numpy as np
 
 from ccnn._util.errors import ImageError, UserError, suggest
+from ccnn._util.foreign_files import parse_json
 from ccnn._util.settings import (
     COUNT,
     FOLDER,
@@ -283,10 +283,9 @@ def feature_index(folder):
     """What the folder of features says of itself: `size`, the long side of the images, and `blob`."""
     path = os.path.join(folder, "index.json")
     try:
-        with open(path) as file:
-            index = json.load(file)
+        index = parse_json(path)
         return {**index, "size": index["size"]}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         raise UserError(f"{path}: is missing or damaged; ccnn cache-features makes the folder that "
                         '"features" in param_str names') from None
 

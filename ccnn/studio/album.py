@@ -22,11 +22,11 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from ccnn._util.errors import UserError
-from ccnn._util.files import digest
+from ccnn._util.files import digest, rewrite, save
 from ccnn._util.foreign_files import decode
 from ccnn._util.text import and_more, plural
 from ccnn._util.work_folder import WORK, check_links
-from ccnn.annotations.tag_file import TagFile, save
+from ccnn.annotations.tag_file import TagFile
 from ccnn.data.samples import SCRIBBLES
 from ccnn.images.ids import SUFFIX, inside
 from ccnn.images.labels import BACKGROUND, VOC_CLASSES, VOID, indexed, read_classes
@@ -428,7 +428,7 @@ class Album:
         return [line.strip() for line in decode(path)[0].splitlines() if line.strip()] if path.is_file() else []
 
     def write_classes(self, lines: list) -> None:
-        save(self.root / CLASSES, "".join(f"{line}\n" for line in lines).encode())
+        rewrite(self.root / CLASSES, "".join(f"{line}\n" for line in lines).encode())
         self.refresh()
 
     def check_class(self, name: str) -> None:
@@ -552,7 +552,7 @@ class Album:
         path = self.root / RULES_FILE
         text = path.read_bytes() if path.is_file() else b""
         between = b"" if not text else b"\n" if text.endswith(b"\n") else b"\n\n"
-        save(path, text + between + b"[scribbles]\n")
+        rewrite(path, text + between + b"[scribbles]\n")
         self.check()
 
     # New photographs

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from ccnn._util.files import save
 from ccnn._util.work_folder import remove
-from ccnn.annotations.tag_file import save
 from ccnn.images.reading import read_image, shrink
 
 THUMBNAIL, PICTURE = SIDES = 320, 1280          # long sides of the copies that the page shows

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Optional
 
 from ccnn._util.errors import ImageError, UserError
-from ccnn._util.files import digest, remove_parts
+from ccnn._util.files import digest, remove_parts, save
 from ccnn._util.foreign_files import parse_json
 from ccnn._util.paths import typed
 from ccnn._util.work_folder import PART, claim, remove
-from ccnn.annotations.tag_file import save
+from ccnn.images.ids import inside
 from ccnn.images.overlays import colours
 from ccnn.images.reading import upright_shape
 from ccnn.studio.album import CLASSES, TAGS, Album, NotThere, Photograph
@@ -101,8 +101,8 @@ class Workshop:
     async def open(self) -> None:
         await asyncio.to_thread(claim, self.root)
         self.place.mkdir(exist_ok=True)
-        await asyncio.to_thread(self.tidy)
         await asyncio.to_thread(self.album.refresh)
+        await asyncio.to_thread(self.tidy)
         with contextlib.suppress(OSError, ValueError, AttributeError):
             self.auto = parse_json(self.place / "settings.json").get("auto") is True
         self.learned = await asyncio.to_thread(self.read_question)
@@ -116,6 +116,8 @@ class Workshop:
         remove(self.place / "uploads")
         self.batches.clear()
         remove_parts(self.work)
+        if self.album.scribbles and inside(self.album.scribbles.folder, self.root):
+            remove_parts(Path(self.album.scribbles.folder))
         for name in map(Path, (CLASSES, TAGS, RULES_FILE)):
             for part in self.root.glob(f".{name.stem}.*.part{name.suffix}"):
                 if PART.fullmatch(part.name):
