@@ -166,7 +166,7 @@ def crf_lines(photographs, repeats):
 
 
 def choose(folder, count):
-    found = find_photographs([str(folder)], None, folder / "out")[:count]
+    found = find_photographs([str(folder)], None, folder / "out").photographs[:count]
     if len(found) < 3:
         raise UserError(f"{folder}: holds {len(found)} photographs, need 3 or more")
     return [path for path, _ in found]

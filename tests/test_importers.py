@@ -14,7 +14,7 @@ from ccnn._util.foreign_files import parse_json, parse_xml
 from ccnn.annotations.importers import read_source, voc_objects
 from ccnn.annotations.table import read_table
 from ccnn.images.labels import read_classes
-from ccnn.images.lookup import Photographs, list_photographs
+from ccnn.images.listing import PhotographIndex, list_photographs
 
 CLASSES = ("background", "cat", "dog", "polar bear", "große Katze")
 
@@ -363,7 +363,7 @@ BOMB = ('<!DOCTYPE a [<!ENTITY x0 "ha">' + "".join(f'<!ENTITY x{k + 1} "{f"&x{k}
     (without(COCO, "annotations", 0, "bbox", 3), r"x, annotations\[0\]: bbox must be 4 numbers; got \[10, 20, 100\]"),
     ('{"images": [7], "annotations": [], "categories": []}', r"x, images\[0\]: must be an object, \{...\}; got 7"),
     (json.dumps([studio_task(1, "a.jpg", [7])]), r"x, task 1, result\[0\]: must be an object"),
-    (json.dumps([studio_task(1, "a.txt", [])]), r"x, task 1: names no .jpg or .png; got \{'image': 'a.txt'\}"),
+    (json.dumps([studio_task(1, "a.txt", [])]), r"x, task 1: names no photograph .*; got \{'image': 'a.txt'\}"),
     (without([studio_task(1, "a.jpg", [RECTANGLE])], 0, "annotations", 0, "result", 0, "value", "x"),
      r"x, task 1, result\[0\]: x must be a number; got nothing"),
     ("[7]", r"x, task 1: must be an object, \{...\}; got 7"),
@@ -395,8 +395,8 @@ def test_names_as_people_write_them(tmp_path):
     assert composed != apart
     photographs(tmp_path, apart, "a cat.JPG", "sub/B.jpg", "sub/x.png", "other/x.png", "._a cat.JPG", "UP.jpg",
                 "up.jpg", "y.jpg", "masks/y.png")
-    found = Photographs(tmp_path)
-    assert "._a cat.JPG" not in list_photographs(tmp_path)
+    found = PhotographIndex(tmp_path)
+    assert "._a cat.JPG" not in list_photographs(tmp_path).paths
     for name, path in [(apart, apart), (composed, apart), ("bär", apart), ("a cat.jpg", "a cat.JPG"),
                        ("A Cat", "a cat.JPG"), ("sub/b.JPG", "sub/B.jpg"), ("b.jpg", "sub/B.jpg"),
                        (r"C:\me\sub\B.jpg", "sub/B.jpg"),
@@ -487,7 +487,7 @@ def test_the_tool_on_an_export_from_elsewhere(tool, tmp_path):
 
 @pytest.mark.parametrize("arguments, message", [
     (["nowhere.csv"], "nowhere.csv: no such file or folder"),
-    (["t.csv"], ".: has no .jpg or .png; name the folder of the photographs with --photos"),
+    (["t.csv"], ".: has no photographs (JPEG, PNG, WebP, TIFF, BMP or GIF); name their folder with --photos"),
     (["t.csv", "--photos", "p"], "t.csv: tags none of the photographs in p; name their folder with --photos"),
     (["p"], "p: has neither Annotations/*.xml nor a folder per class with photographs in it; "
      "name the file with the tags"),

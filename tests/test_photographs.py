@@ -1,11 +1,24 @@
-"""Which photographs a command line stands for."""
+"""Which photographs a folder holds and a command line names, the same for every command."""
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from ccnn._util.errors import UserError
-from ccnn.images.listing import find_photographs, pair_with_photographs
+from ccnn.cli import import_tags
+from ccnn.data.dataset import DataSet
+from ccnn.images.formats import FORMATS, SUFFIXES
+from ccnn.images.listing import (
+    PhotographIndex,
+    find_photographs,
+    list_photographs,
+    pair_with_photographs,
+    skipped_sentence,
+)
+from ccnn.project.checks import check_folder
+from ccnn.project.folder import read_folder
+from ccnn.studio.album import Album
+from ccnn.training.features import find_images
 
 
 @pytest.fixture
@@ -22,7 +35,7 @@ def photos(tmp_path):
 
 
 def names(arguments, out, only=None):
-    return sorted(name for _, name in find_photographs(arguments, only, out))
+    return sorted(name for _, name in find_photographs(arguments, only, out).photographs)
 
 
 def test_folders_files_and_patterns(photos, tmp_path):
@@ -68,3 +81,79 @@ def test_probabilities_find_their_photographs(photos, tmp_path):
                                        ([files], Path("nowhere"), "--images nowhere: no such folder")):
         with pytest.raises(UserError, match=complaint):
             pair_with_photographs(sources, folder)
+
+
+# The same photographs for all
+
+ALL = [f"{k:02}{suffix}" for k, suffix in enumerate(suffix for suffixes in FORMATS.values() for suffix in suffixes)]
+HEIC_AND_OTHERS = {"x.heic": "install pillow-heif", "y.AVIF": "convert it", "z.jpg": "a link to a file that does not"}
+
+
+@pytest.fixture
+def mixed(tmp_path, monkeypatch):
+    """A photograph of every suffix, and files that look like photographs and are not read."""
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    for name in ALL:
+        Image.new("RGB", (4, 3)).save(folder / name, format=next(f for f, s in FORMATS.items() if name[2:] in s))
+    for name in ("x.heic", "y.AVIF", ".hidden.png", "notes.txt"):
+        (folder / name).write_bytes(b"not read")
+    (folder / "z.jpg").symlink_to("nowhere.jpg")
+    monkeypatch.setattr("ccnn.images.listing.heic_is_readable", lambda: False)
+    monkeypatch.setattr("ccnn.images.formats.heic_is_readable", lambda: False)
+    return folder
+
+
+def test_every_command_sees_the_same_photographs(mixed, tmp_path, capsys, caplog):
+    assert len(ALL) == 10 and set(SUFFIXES) == {name[2:] for name in ALL} | {".heic", ".heif"}
+    (mixed / "classes.txt").write_text("cat\n")
+    rows = "".join(f"{name},cat\n" for name in ALL)
+    (mixed / "tags.csv").write_text(rows)
+
+    found, skipped = list_photographs(mixed)
+    assert found == ALL and list(skipped) == list(HEIC_AND_OTHERS)
+    segment, named = find_photographs([mixed], None, tmp_path / "out")
+    assert [path.name for path, _ in segment] == ALL and named == {str(mixed / name): skipped[name] for name in skipped}
+    learn = read_folder(str(mixed))
+    assert [known.name for known in learn.photographs.values()] == ALL and list(learn.skipped) == list(skipped)
+    album = Album(mixed)
+    album.refresh()
+    assert [photograph.path for photograph in album.photographs if not photograph.problem] == ALL
+    assert {photograph.path for photograph in album.photographs if photograph.problem} == {"x.heic", "y.AVIF"}
+    import_tags.main([str(mixed / "tags.csv")])
+    said = capsys.readouterr().out
+    assert "10 photographs" in said and skipped_sentence(skipped) in said
+    (mixed / "classes.txt").unlink(), (mixed / "tags.csv").unlink()
+    assert [Path(file).name for file in find_images(str(mixed), None).values()] == ALL
+    for name, why in HEIC_AND_OTHERS.items():
+        assert f"{name!r} (" in skipped_sentence(skipped) and why in skipped_sentence(skipped)
+        assert name in caplog.text
+    assert skipped_sentence(learn.skipped) in " ".join(check_folder(learn))
+
+
+def test_a_file_that_is_there_is_never_said_to_be_missing(mixed):
+    index = PhotographIndex(mixed)
+    for name, why in [*HEIC_AND_OTHERS.items(), ("X", "install"), ("sub/y", "convert"), ("notes.txt", "rename it")]:
+        assert index.find(name) is None
+        assert "is not read: " in index.why_not_found(name) or "has no suffix" in index.why_not_found(name), name
+        assert why in index.why_not_found(name)
+    assert index.why_not_found("w.jpg") == f"there is no such photograph in {mixed}"
+    (mixed / "classes.txt").write_text("cat\n")
+    (mixed / "tags.csv").write_text("y.avif,cat\n00,cat\n")
+    with pytest.raises(UserError, match="tags.csv, line 1, 'y.avif': .*y.AVIF is not read: need JPEG.*convert it"):
+        read_folder(str(mixed))
+    (mixed / "tags.csv").write_text("x.heic,cat\n00,cat\n")
+    assert set(read_folder(str(mixed)).photographs) == {"x", "00"}          # ccnn learn says what to install
+    assert DataSet(str(mixed), classes=str(mixed / "classes.txt"), tags_from="tags.csv").image_files()
+    album = Album(mixed)
+    album.refresh()
+    assert album.rows_alone == [] and album.why_not() is None
+
+
+def test_a_folder_of_unreadable_photographs_says_why(tmp_path):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos/a.avif").write_bytes(b"")
+    with pytest.raises(UserError, match=r"photos: holds no photographs; 1 file is skipped: '.*a.avif' .need JPEG"):
+        find_photographs([tmp_path / "photos"], None, tmp_path / "out")
+    with pytest.raises(UserError, match="photos: has no photographs .JPEG.*1 file is skipped: 'a.avif'"):
+        import_tags.main([str(tmp_path / "photos")])

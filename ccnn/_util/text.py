@@ -1,6 +1,6 @@
 """Numbers, lists and names in sentences."""
 import unicodedata
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 
 
 def plural(number: int, noun: str) -> str:
@@ -11,6 +11,14 @@ def plural(number: int, noun: str) -> str:
 def and_more(things: Sized) -> str:
     """What follows the first of several things: "", or " and 2 more"."""
     return f" and {len(things) - 1} more" if len(things) > 1 else ""
+
+
+def some(things: Sequence[object], shown: int = 5) -> str:
+    """ "'a', 'b' and 'c'"; of many the first few, and how many more."""
+    words = [repr(str(thing)) for thing in things]
+    if words[shown + 1:]:
+        words = [*words[:shown], f"{len(words) - shown:,} more"]
+    return " and ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
 
 
 def duration(seconds: float) -> str:

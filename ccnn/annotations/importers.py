@@ -23,7 +23,7 @@ from ccnn._util.text import plain
 from ccnn.annotations.label_studio import read_label_studio, read_label_studio_min
 from ccnn.annotations.table import Labels, merged, read_table
 from ccnn.images.labels import BACKGROUND, VOC_CLASSES
-from ccnn.images.lookup import list_photographs
+from ccnn.images.listing import list_photographs
 
 LARGE_AREA = 0.1        # a class with more of the photograph is large (paper, section 5)
 
@@ -72,7 +72,7 @@ def _recognise_folder(path):
         files = [os.path.join(folder, name) for name in names if re.fullmatch(r"[^.].*\.xml", name, re.IGNORECASE)]
         if files:
             return "VOC XML", read_voc, files
-    if any("/" in photograph for photograph in list_photographs(path)):
+    if any("/" in photograph for photograph in list_photographs(path).paths):
         return "a folder per class", read_class_folders, None
     raise UserError(f"{path}: has neither Annotations/*.xml nor a folder per class with photographs in it; "
                     "name the file with the tags")
@@ -117,7 +117,7 @@ def read_class_folders(path, _, skipped):
     """The photographs of path/CLASS/. Equal files are one photograph, whatever their names. A folder `background` has
     photographs without a class."""
     groups, names = {}, {}
-    for photograph in list_photographs(path):
+    for photograph in list_photographs(path).paths:
         folder, _, name = photograph.rpartition("/")
         if not folder or "/" in folder:
             skipped["photographs that lie " + ("deeper than path/CLASS/" if folder else "in no folder of a class")] += 1

@@ -3,7 +3,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from ccnn._util.errors import UserError
 from ccnn._util.foreign_files import fractions, get, items, number, short
-from ccnn.images.ids import SUFFIX
+from ccnn.images.formats import SUFFIX
 
 STUDIO_KEYS = {"id", "annotator", "annotation_id", "created_at", "updated_at", "lead_time", "agreement"}
 
@@ -86,7 +86,7 @@ def _image_value(values, where):
     for value in values.values():
         if isinstance(value, str) and is_image(value):
             return file_name(value)
-    raise UserError(f"{where}: names no .jpg or .png; got {short(values)}")
+    raise UserError(f"{where}: names no photograph (.jpg, .png, ...); got {short(values)}")
 
 
 def is_image(url):

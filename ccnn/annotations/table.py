@@ -17,7 +17,7 @@ from typing import NamedTuple, Optional
 from ccnn._util.errors import Mistakes, UserError, nearest
 from ccnn._util.foreign_files import decode
 from ccnn._util.text import plain
-from ccnn.images.ids import SUFFIX
+from ccnn.images.formats import SUFFIX, SUFFIXES
 from ccnn.images.labels import BACKGROUND, VOC_CLASSES, not_a_class
 
 # Headings, without blanks and _ and in lower case. Of several columns for the image the first in this order is taken.
@@ -30,7 +30,8 @@ LARGE = ("large",)
 YES = {"1", "1.0", "x", "yes", "y", "true", "wahr", "vrai"}      # Excel translates TRUE
 NO = {"", "0", "0.0", "-", "no", "n", "false", "falsch", "faux"}
 
-FIRST_FIELD = re.compile(r'\s*(?:"(?:[^"]|"")*"|.*?\.(?:jpe?g|png)(?=\s*[,;\t])|[^,;\t]*)\s*([,;\t])', re.IGNORECASE)
+PHOTOGRAPH = f".*?(?:{'|'.join(map(re.escape, SUFFIXES))})"
+FIRST_FIELD = re.compile(rf'\s*(?:"(?:[^"]|"")*"|{PHOTOGRAPH}(?=\s*[,;\t])|[^,;\t]*)\s*([,;\t])', re.IGNORECASE)
 
 
 class Labels(NamedTuple):

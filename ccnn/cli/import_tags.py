@@ -19,9 +19,9 @@ from ccnn._util.files import rewrite
 from ccnn.annotations.importers import read_source
 from ccnn.annotations.table import merged, split_tags
 from ccnn.cli import command
-from ccnn.images.ids import SUFFIX
+from ccnn.images.formats import READ, SUFFIX
 from ccnn.images.labels import BACKGROUND, VOC_CLASSES, read_classes
-from ccnn.images.lookup import Photographs, image_folder
+from ccnn.images.listing import PhotographIndex, image_folder, skipped_sentence
 
 SHOWN = 10      # lines per list; the rest is counted
 
@@ -45,8 +45,9 @@ def match(images, photographs):
             lost.append(f"{labels.place}: {error}")
             continue
         if path is None:
-            near = nearest(name, photographs.paths)
-            lost.append(f"{labels.place}: {name!r}" + (f"; did you mean {near!r}?" if near else ""))
+            why, near = photographs.why_not_read(name), nearest(name, photographs.paths)
+            lost.append(f"{labels.place}: {name!r}"
+                        + (f": {why}" if why else f"; did you mean {near!r}?" if near else ""))
         else:
             found[path] = merged(found[path], labels) if path in found else labels
     return found, lost
@@ -141,18 +142,19 @@ def parse_args(argv):
 
 def main(argv=None):
     try:
-        import_tags(argv)
-    except Mistakes as error:
+        import_tags(parse_args(argv))
+    except Mistakes as error:               # one line for each
         for line in error.lines[:-1]:
             print(line, file=sys.stderr)
         raise UserError(error.lines[-1] + (f" ({len(error.lines)} mistakes)" if error.lines[1:] else "")) from None
 
 
-def import_tags(argv):
-    args = parse_args(argv)
-    photographs = Photographs(image_folder(args.photos))
+def import_tags(args):
+    photographs = PhotographIndex(image_folder(args.photos))
+    skipped_files = skipped_sentence(photographs.skipped)
     if not photographs.paths:
-        raise UserError(f"{args.photos}: has no .jpg or .png; name the folder of the photographs with --photos")
+        raise UserError(f"{args.photos}: has no photographs ({READ}); name their folder with --photos"
+                        + (f"; {skipped_files}" if skipped_files else ""))
     list_file = args.out.with_name("classes.txt")
     known, origin = known_classes(args.classes, list_file)
     kind, images, skipped = read_source(args.source, known)
@@ -161,6 +163,8 @@ def import_tags(argv):
     classes = known or (VOC_CLASSES[BACKGROUND], *sorted(tags, key=lambda name: (name.casefold(), name)))
     print(f"{args.source}: {kind}" + (f"; classes of {origin}" if known else ""))
     show(found, classes)
+    if skipped_files:
+        print(skipped_files)
     show_list("left out", [f"{count} x {what}" for what, count in skipped.most_common()])
     show_list("names that are no photograph", lost)
     show_list("photographs that the source does not name", sorted(set(photographs.paths).difference(found)))

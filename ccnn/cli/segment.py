@@ -36,7 +36,8 @@ from ccnn._util.progress import Progress
 from ccnn.annotations.tags import tagged
 from ccnn.cli import command
 from ccnn.crf.dense import LONG_SIDE, PRESETS, load_preset
-from ccnn.images.listing import find_photographs
+from ccnn.images.formats import READ
+from ccnn.images.listing import find_photographs, skipped_sentence
 from ccnn.images.masks import print_report, unfinished
 from ccnn.inference.predict import Recipe, find_model, mask_settings_of, segment_files
 
@@ -48,8 +49,10 @@ def main(argv=None):
     files = find_model(**command.model_options(args))
     preset = load_preset(files.crf if args.crf == MODELS_OWN else args.crf) if args.crf else None
     recipe = Recipe(tagged(args.tags, files.classes), preset, args.ilp, args.mirror)
-    work = [(source, *outputs(args, name))
-            for source, name in find_photographs(args.photographs, args.only, args.out)]
+    photographs, skipped = find_photographs(args.photographs, args.only, args.out)
+    if skipped:
+        command.say(skipped_sentence(skipped))
+    work = [(source, *outputs(args, name)) for source, name in photographs]
     remove_parts(args.out)
     todo = unfinished(work, mask_settings_of(files, recipe), args.force)
     with connected(args.cluster if todo else None, args.jobs) as jobs:
@@ -69,7 +72,7 @@ def outputs(args, name):
 def parse_args(argv):
     parser = command.parser(__doc__)
     add = parser.add_argument
-    add("photographs", nargs="*", help="files, folders or quoted patterns; any format that Pillow reads")
+    add("photographs", nargs="*", help=f"files, folders or quoted patterns: {READ}; HEIC if pillow-heif is installed")
     add("--out", type=Path, required=True, metavar="DIR", help="where the masks go")
     command.add_model_options(add)
     add("--crf", nargs="?", const=MODELS_OWN, metavar="PRESET",

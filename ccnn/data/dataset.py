@@ -7,9 +7,10 @@ from ccnn._util.text import and_more
 from ccnn.annotations.tags import read_tags, tag_places
 from ccnn.annotations.voc_boxes import read_boxes
 from ccnn.data.background_shares import read_shares
-from ccnn.images.ids import SUFFIX, SUFFIXES, find_list, inside, read_list
+from ccnn.images.formats import SUFFIX, SUFFIXES
+from ccnn.images.ids import find_list, inside, read_list
 from ccnn.images.labels import VOC_CLASSES, read_classes
-from ccnn.images.lookup import Photographs
+from ccnn.images.listing import PhotographIndex
 from ccnn.images.reading import read_mask
 from ccnn.supervision.crops import Annotation
 from ccnn.supervision.marks import Scribbles
@@ -108,7 +109,7 @@ class DataSet:
     @cached_property
     def photographs(self):
         """All photographs in the folder of images, to be found by names that are not exact."""
-        return Photographs(self.images)
+        return PhotographIndex(self.images)
 
     def image_file(self, id):
         """The image of an id. It must lie in root, or in the folder of images if that is a link."""
@@ -120,7 +121,7 @@ class DataSet:
             name = self.photographs.at(id)          # a.Jpg; ä as one character or as two
             if name is None:
                 remedy = f"one image id per line ({GET_VOC})" if self.own_list else "mend the name, or remove it"
-                raise UserError(f"there is no such photograph in {self.images}; {remedy}")
+                raise UserError(f"{self.photographs.why_not_found(id)}; {remedy}")
             found = [os.path.join(self.images, name)]
         if not inside(found[0], self.images) and not inside(found[0], self.root):
             raise UserError(f"{found[0]} is a link out of the data root {self.root}; copy the file there")

@@ -24,6 +24,8 @@ HEIC = {"HEIF": (".heic", ".heif")}                     # with pillow-heif insta
 
 READ = "JPEG, PNG, WebP, TIFF, BMP or GIF"              # the formats, in sentences
 
+INSTALL_HEIC = "install pillow-heif (pip install ccnn[heic]), or convert it to JPEG"
+
 SUFFIXES = tuple(suffix for suffixes in {**FORMATS, **HEIC}.values() for suffix in suffixes)
 
 SUFFIX = re.compile(f"({'|'.join(map(re.escape, SUFFIXES))})$", re.IGNORECASE)
@@ -80,7 +82,7 @@ def why_unreadable(source: Source) -> str:
         with contextlib.suppress(OSError), open(source, "rb") as file:
             head = file.read(16)
     if head[4:8] == b"ftyp" and head[8:11] in (b"hei", b"hev", b"mif", b"msf") and not heic_is_readable():
-        return "is a HEIC image; install pillow-heif (pip install ccnn[heic]), or convert it to JPEG"
+        return f"is a HEIC image; {INSTALL_HEIC}"
     return f"is not an image that can be read; need {READ}"
 
 

@@ -12,10 +12,7 @@ import re
 from pathlib import Path
 
 from ccnn._util.errors import UserError, reason
-
-SUFFIXES = (".jpg", ".jpeg", ".png")
-
-SUFFIX = re.compile(f"({'|'.join(map(re.escape, SUFFIXES))})$", re.IGNORECASE)
+from ccnn.images.formats import SUFFIX
 
 SEGMENTATION = "ImageSets/Segmentation"
 

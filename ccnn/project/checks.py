@@ -27,6 +27,7 @@ from ccnn.data.dataset import DataSet
 from ccnn.data.samples import SCRIBBLES, Samples
 from ccnn.images.grid import Axis, score_size
 from ccnn.images.labels import BACKGROUND
+from ccnn.images.listing import skipped_sentence
 from ccnn.images.reading import read_image
 from ccnn.supervision.crops import CroppedAnnotation
 
@@ -57,7 +58,7 @@ def check_folder(folder, folds=None):
 
 def check_unused(folder):
     """Sentences about what is there and is not used: photographs, objects in VOC's XML, scribbles."""
-    sentences = []
+    sentences = [f"{skipped_sentence(folder.skipped)}."] if folder.skipped else []
     if folder.untagged:
         sentences.append(f"Nothing is known of {plural(len(folder.untagged), 'photograph')}, which "
                          f"{'is' if len(folder.untagged) == 1 else 'are'} left out: {some(folder.untagged)}. Add a row "

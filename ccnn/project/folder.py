@@ -22,7 +22,7 @@ from ccnn._util.work_folder import WORK
 from ccnn.data.dataset import DataSet
 from ccnn.data.samples import own_folder
 from ccnn.images.labels import BACKGROUND
-from ccnn.images.lookup import image_folder, list_photographs
+from ccnn.images.listing import image_folder, list_photographs
 from ccnn.inference.model_file import check_classes
 from ccnn.supervision.rules import Rules
 from ccnn.supervision.rules_file import RULES_FILE, read_rules
@@ -47,6 +47,7 @@ class OwnFolder(NamedTuple):
     system: str                 # what can be learned from: "tags", "size" or "boxes" of ccnn.nets.prototxt.SYSTEMS
     rules: Optional[Rules]
     untagged: list              # photographs that are there, of which nothing is known
+    skipped: dict = {}          # {file: why} of photographs in formats that are not read
     left_out: dict = {}         # {id: Known} of photographs that cannot be read
 
     def without(self, ids: Collection[str]) -> "OwnFolder":
@@ -109,12 +110,12 @@ def read_folder(root: str) -> OwnFolder:
         system = "boxes"
     else:
         system = "size" if any(known.large.any() for known in photographs.values()) else "tags"
-    rules = Path(root, RULES_FILE)
+    rules, found = Path(root, RULES_FILE), list_photographs(image_folder(root))
     return OwnFolder(
         Path(root), settings, tuple(data.classes), photographs, system,
         read_rules(str(rules), data.classes) if rules.is_file() else None,
-        [] if system == "boxes" else [path for path in list_photographs(image_folder(root))
-                                      if "/" not in path and path not in listed])
+        [] if system == "boxes" else [path for path in found.paths if "/" not in path and path not in listed],
+        {path: why for path, why in found.skipped.items() if "/" not in path and path not in listed})
 
 
 def known(data: DataSet, id: str, file: str) -> Known:

@@ -37,7 +37,7 @@ from ccnn._util.paths import ROOT
 from ccnn._util.progress import Progress
 from ccnn._util.text import plural
 from ccnn._util.work_folder import claim, entries, remove
-from ccnn.images.ids import SUFFIX
+from ccnn.images.formats import SUFFIX
 from ccnn.images.masks import save_mask
 from ccnn.inference.model_file import read_model, write_model
 from ccnn.nets.backbones import VGG16

@@ -28,9 +28,10 @@ from ccnn._util.text import and_more, plural
 from ccnn._util.work_folder import WORK, check_links
 from ccnn.annotations.tag_file import TagFile
 from ccnn.data.samples import SCRIBBLES
-from ccnn.images.ids import SUFFIX, inside
+from ccnn.images.formats import SUFFIX
+from ccnn.images.ids import inside
 from ccnn.images.labels import BACKGROUND, VOC_CLASSES, VOID, indexed, read_classes
-from ccnn.images.lookup import Photographs, image_folder
+from ccnn.images.listing import PhotographIndex, image_folder
 from ccnn.images.reading import read_mask, upright_shape
 from ccnn.inference.model_file import check_classes
 from ccnn.supervision.rules_file import RULES_FILE, read_rules
@@ -113,6 +114,7 @@ class Album:
         self.rows_alone: list[str] = []             # what is wrong with rows of tags.csv, for ccnn learn
         self.seen: Optional[tuple] = None
         self.folder_stamp: Optional[tuple] = None
+        self.skipped: dict[str, str] = {}               # {path: why} of photographs in formats that are not read
         self.unreadable: dict[str, tuple] = {}          # {path: (stamp, why)} of files that could not be read
         self.rules_stamp: Optional[tuple] = None        # of constraints.toml
         self._why: tuple = 0, None                      # (revision, why_not)
@@ -140,8 +142,9 @@ class Album:
         if not thorough and self.seen and (folder, texts) == (self.folder_stamp, self.seen[1]):
             return None
         self.folder_stamp = folder
-        files = Photographs(str(images))
-        stamps = {path: found for path in files.paths if (found := stamp(images / path))}
+        files = PhotographIndex(str(images))
+        stamps = {path: found for path in (*files.paths, *files.skipped) if (found := stamp(images / path))}
+        self.skipped = files.skipped
         if (stamps, texts, self.scribble_stamps()) == self.seen:
             return None
         before = {photograph.number: photograph.state() for photograph in self.photographs}
@@ -187,18 +190,18 @@ class Album:
         except (UserError, OSError) as error:
             self.problem = str(error).replace(f"{self.root}/", "")
 
-    def rows_by_path(self, files: Photographs) -> dict:
+    def rows_by_path(self, files: PhotographIndex) -> dict:
         """{path: name in tags.csv}; rows that no photograph, or another row's photograph belongs to are remembered."""
         found: dict = {}
         self.rows_alone = []
         for name in self.table.tags if self.table else ():
             try:
-                path = files.at(name)
+                path = files.at(name) or (name if name in files.skipped else None)
             except UserError as error:
                 self.rows_alone.append(str(error))
                 continue
             if path is None:
-                self.rows_alone.append(f"there is no photograph {name!r}")
+                self.rows_alone.append(f"{name!r}: {files.why_not_found(name)}".replace(f"{self.root}/", ""))
             elif path in found:
                 self.rows_alone.append(f"{name!r} and {found[path]!r} are one photograph")
             else:
@@ -229,6 +232,9 @@ class Album:
             photograph.problem = None
             if photograph.gone:
                 continue
+            if photograph.path in self.skipped:
+                photograph.problem = f"cannot be read: {self.skipped[photograph.path]}"
+                continue
             other = ids.setdefault(photograph.id, photograph)
             if other is not photograph:
                 photograph.problem = f"has the same name as {other.path}; rename one of them"
@@ -240,8 +246,8 @@ class Album:
                 photograph.problem = self.unreadable[photograph.path][1]
 
     def is_unreadable(self, photograph: Photograph) -> bool:
-        """Whether the file could not be read, and is still the same."""
-        return self.unreadable.get(photograph.path, ("", ""))[0] == photograph.stamp
+        """Whether the file is not read, or could not be read and is still the same."""
+        return photograph.path in self.skipped or self.unreadable.get(photograph.path, ("", ""))[0] == photograph.stamp
 
     def mark_unreadable(self, photographs: list, why: str = DAMAGED) -> None:
         """These cannot be read, as long as their files stay as they are."""
@@ -314,7 +320,7 @@ class Album:
         if not any(photograph.tags for photograph in self.decided()):
             return "tag some photographs first"
         broken = [photograph.path for photograph in self.decided()
-                  if photograph.problem and not self.is_unreadable(photograph)]         # ccnn learn leaves those out
+                  if photograph.problem and not self.is_unreadable(photograph)]     # ccnn learn leaves those out
         return f"{broken[0]}{and_more(broken)}: cannot be learned from; remove its tags" if broken else None
 
     # Tags

@@ -6,7 +6,7 @@ import re
 from starlette.requests import ClientDisconnect, Request
 
 from ccnn._util.text import plain
-from ccnn.images.ids import SUFFIX
+from ccnn.images.formats import READ, SUFFIX
 from ccnn.images.labels import VOID
 from ccnn.studio.album import Change, Stroke
 from ccnn.studio.copies import SIDES
@@ -211,7 +211,7 @@ def photograph_name(request: Request) -> str:
     """The same, of a photograph that stays in the folder."""
     name = file_name(request)
     if not SUFFIX.search(name):
-        raise Wrong(f"{shortened(name)}: save it as .jpg or .png", 422)
+        raise Wrong(f"{shortened(name)}: its name must end as that of a photograph, such as .jpg or .png ({READ})", 422)
     return name
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ccnn._util.errors import ImageError, Mistakes, UserError, suggest
 from ccnn.images.labels import BACKGROUND, VOID
-from ccnn.images.lookup import Photographs, same_name
+from ccnn.images.listing import PhotographIndex, same_name
 from ccnn.images.reading import read_mask, read_painted
 
 
@@ -38,7 +38,7 @@ class Scribbles:
 
     @cached_property
     def pictures(self):
-        return Photographs(self.folder)
+        return PhotographIndex(self.folder)
 
     def file(self, id):
         """The PNG for a photograph, whether or not it is there. Accents and upper case do not matter."""
@@ -66,7 +66,7 @@ class Scribbles:
         for name in self.pictures.paths:
             id = id_of.get(same_name(name))
             if not is_png(name):
-                mistakes.append((name, "JPEG changes colours; save it as PNG"))
+                mistakes.append((name, "is not a PNG, the format that keeps colours; save it as PNG"))
                 continue
             if id is None:
                 mistakes.append((name, f"there is no photograph of that name; {suggest(name[:-4], photographs)}"))

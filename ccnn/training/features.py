@@ -25,7 +25,8 @@ from ccnn._util.progress import Progress
 from ccnn._util.text import duration
 from ccnn._util.workers import Jobs, in_processes
 from ccnn.data.samples import Samples, own_folder
-from ccnn.images.ids import SUFFIX, SUFFIXES
+from ccnn.images.formats import SUFFIX, SUFFIXES
+from ccnn.images.listing import list_photographs, skipped_sentence
 from ccnn.images.reading import fit, read_image, shrink, upright_shape
 from ccnn.inference.engines import Forward, load_forward
 from ccnn.nets.backbones import VGG16
@@ -52,10 +53,13 @@ def find_images(root: str, splits: Optional[Sequence[str]]) -> dict[str, str]:
 
 
 def all_images(folder: str) -> dict[str, str]:
-    names = sorted(name for name in os.listdir(folder) if SUFFIX.search(name) and not name.startswith("._"))
+    paths, skipped = list_photographs(folder)
+    if skipped:
+        log.warning("%s: %s", folder, skipped_sentence(skipped))
+    names = [path for path in paths if "/" not in path]
     if not names:
         raise UserError(f"{folder}: holds no image ({', '.join(SUFFIXES)}) and no ImageSets/Segmentation")
-    return {name[:name.rindex(".")]: os.path.join(folder, name) for name in names}
+    return {SUFFIX.sub("", name): os.path.join(folder, name) for name in names}
 
 
 def check_index(out: Path, size: int, weights: Path, blob: str = "features") -> None:
