@@ -255,7 +255,7 @@ def test_a_photograph_can_be_brought(studio):
     for name in ("new%20one.jpg", "new%20one.png"):             # ccnn learn could not tell them apart
         answer = studio.ask("POST", f"/api/photographs?name={name}", jpeg((50, 50)))
         assert answer.status == 422 and "another photograph" in answer.error
-    assert studio.ask("POST", "/api/photographs?name=a.webp", jpeg()).status == 422
+    assert studio.ask("POST", "/api/photographs?name=a.avif", jpeg()).status == 422
     assert not uploads_left(studio)
     number = answer.json.get("number", studio.photographs()["new one.jpg"]["number"])
     assert Image.open(io.BytesIO(studio.get(f"/api/photographs/{number}/thumbnail.jpg").body)).size == (40, 30)
