@@ -1,17 +1,16 @@
 """get_voc.py against a local server and small archives of the true layout."""
 import hashlib
-import http.server
 import io
 import os
 import signal
 import subprocess
 import sys
 import tarfile
-import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
+from file_server import serving
 from PIL import Image
 from scipy.io import savemat
 from scipy.sparse import csc_matrix
@@ -101,62 +100,10 @@ def on_disk(folder, voc=VOC_TAR, sbd=SBD_TGZ):
     return dict(archives=folder, voc=archive(voc, "http://x/voc.tar"), sbd=archive(sbd, "http://x/sbd.tgz"), **COUNTS)
 
 
-class Server(http.server.ThreadingHTTPServer):
-    """Serves `files`. ranges: honours Range; cuts: bytes after which a request is cut, one entry a request;
-    errors: statuses of the first requests; `asked` is the log: (path, Range header, bytes sent)."""
-
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.files, self.ranges, self.cuts, self.errors, self.asked = {}, True, [], [], []
-        self.stall = threading.Event()
-        self.stall.set()
-
-    def url(self, name):
-        return f"http://127.0.0.1:{self.server_address[1]}/{name}"
-
-
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        server, data = self.server, self.server.files.get(self.path[1:])
-        wanted = self.headers.get("Range") if server.ranges else None
-        start = int(wanted[6:-1]) if wanted else 0
-        if data is None or server.errors:
-            return self.send_error(server.errors.pop(0) if server.errors else 404)
-        if start >= len(data):
-            self.send_response(416)
-            self.send_header("Content-Range", f"bytes */{len(data)}")
-            return self.end_headers()
-        self.send_response(206 if wanted else 200)
-        self.send_header("Content-Length", str(len(data) - start))
-        if wanted:
-            self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
-        self.end_headers()
-        body = data[start:]
-        if server.cuts:
-            body = body[:server.cuts.pop(0)]
-        server.asked.append((self.path[1:], self.headers.get("Range"), len(body)))
-        self.wfile.write(body)
-        self.wfile.flush()
-        server.stall.wait(20)
-        self.close_connection = True
-
-    def log_message(self, *args):
-        pass
-
-
 @pytest.fixture
 def server(monkeypatch):
-    monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setattr(download, "pause", lambda failures: 0)
-    server = Server()
-    server.files = {"voc.tar": VOC_TAR, "sbd.tgz": SBD_TGZ}
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield server
-    server.stall.set()
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(monkeypatch, {"voc.tar": VOC_TAR, "sbd.tgz": SBD_TGZ}) as server:
+        yield server
 
 
 def online(server):

@@ -23,8 +23,11 @@ log = logging.getLogger(__name__)
 
 class Archive(NamedTuple):
     url: str
-    md5: str
+    checksum: str
     size: int       # bytes, to check the disk beforehand
+    algorithm: str = "md5"
+    title: str = ""             # what a message calls it; by default its address
+    remedy: str = "use --archives"      # for those who get it elsewhere
 
     @property
     def name(self) -> str:
@@ -36,10 +39,10 @@ def given(archive: Archive, folder: Path) -> Path:
     path = folder / archive.name
     if not path.is_file():
         raise UserError(f"{path}: no such file; download {archive.url} into {folder}, or leave --archives out")
-    found = digest(path, algorithm="md5", bar=True)
-    if found != archive.md5:
-        raise UserError(f"{path}: md5 is {found}, need {archive.md5}; the file is cut off or another one: "
-                        f"download {archive.url} again")
+    found = checksum(path, archive)
+    if found != archive.checksum:
+        raise UserError(f"{path}: {archive.algorithm} is {found}, need {archive.checksum}; the file is cut off or "
+                        f"another one: download {archive.url} again")
     return path
 
 
@@ -48,38 +51,42 @@ def fetch(archive: Archive, folder: Path) -> Path:
     path = folder / archive.name
     part = path.with_name(path.name + ".part")
     folder.mkdir(parents=True, exist_ok=True)
-    if path.exists() and digest(path, algorithm="md5", bar=True) == archive.md5:
+    if path.exists() and checksum(path, archive) == archive.checksum:
         return path
-    log.info("downloading %s to %s", archive.url, path)
+    log.info("downloading %s to %s", archive.title or archive.url, folder if archive.title else path)
     for _ in range(2):                                  # a resumed file may be wrong: then once from the start
         resumed = part.exists()
-        download(archive.url, part)
-        found = digest(part, algorithm="md5", bar=True)
-        if found == archive.md5:
+        download(archive, part)
+        found = checksum(part, archive)
+        if found == archive.checksum:
             if path.exists():
-                log.warning("replacing %s: its md5 was wrong", path)
+                log.warning("replacing %s: its %s was wrong", path, archive.algorithm)
             os.replace(part, path)
             return path
         part.unlink()
         if not resumed:
             break
-    raise UserError(f"{archive.url}: md5 is {found}, need {archive.md5}; the server sends another file: "
-                    f"get {path.name} elsewhere and use --archives")
+    raise UserError(f"{archive.url}: {archive.algorithm} is {found}, need {archive.checksum}; the server sends another "
+                    f"file: get {path.name} elsewhere and {archive.remedy}")
 
 
-def download(url: str, part: Path) -> None:
-    """Download url to the file `part` after the bytes it holds; try again until nothing comes any more."""
+def checksum(path: Path, archive: Archive) -> str:
+    return digest(path, algorithm=archive.algorithm, bar=True)
+
+
+def download(archive: Archive, part: Path) -> None:
+    """Download to the file `part` after the bytes it holds; try again until nothing comes any more."""
     failures = 0
-    with Progress(unit="B", unit_scale=True, unit_divisor=1024, desc=url.rpartition("/")[2]) as bar:
+    with Progress(unit="B", unit_scale=True, unit_divisor=1024, desc=archive.title or archive.name) as bar:
         while True:
             before = length(part)
-            reason = attempt(url, part, bar)
+            reason = attempt(archive, part, bar)
             if reason is None:
                 return
             failures = 1 if length(part) > before else failures + 1
             if failures == PATIENCE:
-                raise UserError(f"{url}: {reason}, {PATIENCE} times in a row; run again later to resume, "
-                                "or get the file elsewhere and use --archives")
+                raise UserError(f"{archive.url}: {reason}, {PATIENCE} times in a row; run again later to resume, "
+                                f"or get the file elsewhere and {archive.remedy}")
             time.sleep(pause(failures))
 
 
@@ -92,14 +99,14 @@ def length(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def attempt(url: str, part: Path, bar: Progress) -> Optional[str]:
+def attempt(archive: Archive, part: Path, bar: Progress) -> Optional[str]:
     """One request. None if the file is whole; else why it is not, if another attempt may help."""
     try:
-        return None if receive(url, part, bar) else "the connection was cut"
+        return None if receive(archive.url, part, bar) else "the connection was cut"
     except urllib.error.HTTPError as e:
         if e.code < 500 and e.code not in (408, 429):
-            raise UserError(f"{url}: the server answers {e.code} {e.reason}; "
-                            "get the file elsewhere and use --archives") from None
+            raise UserError(f"{archive.url}: the server answers {e.code} {e.reason}; "
+                            f"get the file elsewhere and {archive.remedy}") from None
         return f"the server answers {e.code} {e.reason}"
     except (urllib.error.URLError, http.client.HTTPException, ConnectionError, socket.timeout) as e:
         return str(getattr(e, "reason", None) or e or type(e).__name__)

@@ -132,6 +132,14 @@ def open_own(path: Path) -> FileIO:
     return file
 
 
+@contextlib.contextmanager
+def one_at_a_time(path: PathLike) -> Iterator[None]:
+    """Hold a lock on a file, which is made if need be; wait as long as another process holds it."""
+    with FileIO(path, "a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def unlock(file: FileIO) -> None:
     """Release a lock, also where other processes still have the file open."""
     if not file.closed:
