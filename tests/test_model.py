@@ -18,7 +18,7 @@ from ccnn.cli import segment as infer
 from ccnn.images.labels import VOC_CLASSES
 from ccnn.inference.caffe_net import forward, load_caffe, load_net
 from ccnn.inference.model_file import ABOUT, LAYERS, NET, WEIGHTS, only_weights, read_model, sizes_of, write_model
-from ccnn.nets.backbones import VGG16
+from ccnn.nets.backbones import BACKBONES, VGG16
 from ccnn.nets.caffe_files import read_net
 from ccnn.nets.weights import stored_layers
 from ccnn.supervision.kinds import SUPERVISION
@@ -50,15 +50,16 @@ def packed(tiny, tmp_path_factory):
 
 @pytest.fixture
 def head(tmp_path, monkeypatch):
-    """(net, weights of all its layers, of the head): the lower layer plays the trunk."""
+    """(net, weights of all its layers, of the head): the lower layer plays the backbone."""
     caffe = load_caffe()
     net = tmp_path / "two.prototxt"
     net.write_text(TWO_LAYERS)
     caffe.set_random_seed(3)
     caffe.Net(str(net), caffe.TEST).save(str(tmp_path / "all.caffemodel"))
-    for name, layer in (("trunk", "below"), ("head", "fc8")):
+    for name, layer in (("backbone", "below"), ("head", "fc8")):
         (tmp_path / f"{name}.caffemodel").write_bytes(only_weights(tmp_path / "all.caffemodel", {layer}))
-    monkeypatch.setattr(ccnn.inference.model_file, "trunk_weights", lambda: tmp_path / "trunk.caffemodel")
+    monkeypatch.setitem(BACKBONES, "vgg16", VGG16._replace(layers=("below",), file="backbone.caffemodel"))
+    monkeypatch.setenv("CCNN_HOME", str(tmp_path))
     return net, tmp_path / "all.caffemodel", tmp_path / "head.caffemodel"
 
 
@@ -109,7 +110,7 @@ def test_a_model_of_several_sizes(tiny, tmp_path, packed):
         == 3
 
 
-def test_a_head_is_scored_on_its_trunk(head, tmp_path):
+def test_a_head_is_scored_on_its_backbone(head, tmp_path):
     net, whole, weights = head
     write_model(tmp_path / "head.ccnn", net, weights, CLASSES[:3], 65)
     write_model(tmp_path / "all.ccnn", net, whole, CLASSES[:3], 65)
@@ -122,19 +123,19 @@ def test_a_head_is_scored_on_its_trunk(head, tmp_path):
         assert np.array_equal(forward(model.load(), SCENE), expected)
 
 
-def test_another_trunk_is_refused(head, tmp_path):
-    """One weight that differs by its last bit is another trunk; another file name is not."""
+def test_another_backbone_is_refused(head, tmp_path):
+    """One weight that differs by its last bit is another backbone; another file name is not."""
     net, _, weights = head
     write_model(tmp_path / "head.ccnn", net, weights, CLASSES[:3], 65)
-    trunk = tmp_path / "trunk.caffemodel"
+    backbone = tmp_path / "backbone.caffemodel"
     from caffe.proto import caffe_pb2
-    message = caffe_pb2.NetParameter.FromString(trunk.read_bytes())
+    message = caffe_pb2.NetParameter.FromString(backbone.read_bytes())
     message.name = "renamed"
-    trunk.write_bytes(message.SerializeToString())
+    backbone.write_bytes(message.SerializeToString())
     read_model(tmp_path / "head.ccnn").load()
     message.layer[0].blobs[0].data[0] = np.nextafter(np.float32(message.layer[0].blobs[0].data[0]), np.float32(9))
-    trunk.write_bytes(message.SerializeToString())
-    with pytest.raises(UserError, match=r"head.ccnn: was trained on weights of vgg16 .*trunk.caffemodel has"):
+    backbone.write_bytes(message.SerializeToString())
+    with pytest.raises(UserError, match=r"head.ccnn: was trained on weights of vgg16 .*backbone.caffemodel has"):
         read_model(tmp_path / "head.ccnn").load()
 
 
@@ -307,7 +308,7 @@ def test_a_zip_bomb_is_refused_unread(packed, tmp_path):
     ({"size": [224, 321, 224]}, r"size must be .*, each once; got \[224, 321, 224\]"),
     ({"size": [224, "321"]}, "size must be"),
     ({"mean": [0, 0, 0]}, "mean must be"),
-    ({"trunk": {"name": "vgg16"}}, "trunk must be null, or 'vgg16'"),
+    ({"trunk": {"name": "vgg16"}}, "trunk must be null, or a name \\(vgg16\\) and"),
     ({"trunk": {"name": "vgg16", "sha256": ["a"]}}, "trunk must be null"),
     ({"settings": []}, r"settings cannot be \[\]"),
     ({"settings__crf": "../../etc/passwd"}, "crf must be the name of a preset"),

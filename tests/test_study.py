@@ -66,7 +66,7 @@ def here(drawn, tmp_path, monkeypatch):
     for name in ("classifier", "classifier_long", "tags", "full"):
         experiment = experiments.EXPERIMENTS[name]
         monkeypatch.setitem(experiments.EXPERIMENTS, name, experiment._replace(changes=("max_iter=4", "snapshot=4")))
-    monkeypatch.setattr(runs, "trunk_weights", lambda: drawn / TRUNK)
+    monkeypatch.setattr(runs, "VGG16", runs.VGG16._replace(file=drawn / TRUNK))
     workplace(tmp_path)
     (tmp_path / "data").symlink_to(drawn / "data")
     monkeypatch.chdir(tmp_path)

@@ -39,7 +39,6 @@ from ccnn.nets import weights
 from ccnn.nets.backbones import VGG16
 from ccnn.nets.prototxt import SYSTEMS
 from ccnn.nets.solvers import solvers
-from ccnn.nets.vgg16 import trunk_weights
 from ccnn.training import caffe_log as caffelog
 from ccnn.training import caffe_training as training
 from ccnn.training import snapshots
@@ -59,7 +58,7 @@ def real(tmp_path_factory, python_bin):
     folder = tmp_path_factory.mktemp("real")
     voc = make_sample(folder / "data/VOCdevkit/VOC2012")
     shutil.copy(voc / "ImageSets/Segmentation/train.txt", voc / "ImageSets/Segmentation/train_aug.txt")
-    weights = trunk_weights()               # fetched once
+    weights = VGG16.fetch_weights()         # once
     (folder / "solvers").symlink_to(ROOT / "solvers")
     (folder / "prototxt").mkdir()
     for path in (ROOT / "prototxt").glob("*.prototxt"):
@@ -383,7 +382,7 @@ def test_a_folder_of_another_blob_is_refused_before_caffe_starts(here, real, mon
     net = Path("prototxt/conv4_full.prototxt").read_text()
     (here / "net.prototxt").write_text(net.replace("data/pool3", "data/pool4"))
     told = refused("solvers/conv4_full.prototxt", "--set", f"net={here / 'net.prototxt'}", "--weights", real[1])
-    assert "data/pool4: holds the trunk's pool4, the net needs pool3; ccnn cache-features --blob pool3" in told
+    assert "data/pool4: holds the backbone's pool4, the net needs pool3; ccnn cache-features --blob pool3" in told
 
 
 def test_bad_weights_are_refused_before_caffe_starts(here):

@@ -156,9 +156,9 @@ def test_features_of_another_blob_have_its_channels_and_cells(voc, tmp_path):
         assert sample["features"].shape == shape and (sample["features"] == 3).all()
         assert sample["labels"].shape == (1, 7, 9)
     for given, wanted in itertools.permutations(shapes, 2):
-        with pytest.raises(UserError, match=f"{given}: holds the trunk's {given}, the net needs {wanted}; tools/"):
+        with pytest.raises(UserError, match=f"{given}: holds the backbone's {given}, the net needs {wanted}; ccnn"):
             FeatureSamples(still(voc, features=str(tmp_path / given), blob=wanted))
-    with pytest.raises(UserError, match="pool4: holds the trunk's pool4"):
+    with pytest.raises(UserError, match="pool4: holds the backbone's pool4"):
         FeatureSamples(still(voc, features=[str(tmp_path / "features"), str(tmp_path / "pool4")]))
     (tmp_path / "pool4/2007_000000.npy").write_bytes((tmp_path / "features/2007_000000.npy").read_bytes())
     with pytest.raises(ImageError, match=r"2007_000000.npy: holds float16 of shape \(1024, 7, 9\); .* of 512 channels"):

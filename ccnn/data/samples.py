@@ -30,7 +30,7 @@ from ccnn.images.grid import Axis
 from ccnn.images.ids import inside
 from ccnn.images.labels import read_classes
 from ccnn.images.reading import fit, read_image, shrink
-from ccnn.nets.backbones import VGG16
+from ccnn.nets.backbones import BACKBONES, DEFAULT
 from ccnn.supervision.crops import CroppedAnnotation
 from ccnn.supervision.kinds import all_blobs
 from ccnn.supervision.rules_file import RULES_FILE, read_rules
@@ -84,7 +84,8 @@ class Samples:
         """options : dict, or JSON text."""
         self.settings = s = self.read_settings(options)
         self.tops, self.crop = s["tops"], s["crop"]
-        self.stride = s.get("stride", VGG16.stride)         # features have the stride of their trunk
+        self.backbone = BACKBONES[s.get("backbone", DEFAULT.name)]
+        self.stride = s.get("stride", self.backbone.stride)     # features have the stride of their backbone
         self.mirror, self.shuffle, self.seed = s["mirror"], s["shuffle"], s["seed"]
         self.large, self.damaged = s["large"], s["damaged"]
         blobs = all_blobs()
@@ -198,9 +199,9 @@ class FeatureSamples(Samples):
     of the reduced image: 160 is 21 x 21 cells. A mirrored feature map stands for the features of the mirrored image:
     they are nearly the same.
 
-    If the folder holds another blob of the trunk, the supervision is still that of the feature grid, where the scores
-    lie. pool3 has a cell fewer each way. Cell j of pool4 lies between its cells j - 1 and j, so the mirrored maps of
-    both fit together.
+    If the folder holds another blob of the backbone, the supervision is still that of the feature grid, where the
+    scores lie. pool3 has a cell fewer each way. Cell j of pool4 lies between its cells j - 1 and j, so the mirrored
+    maps of both fit together.
     """
 
     SETTINGS = {
@@ -208,8 +209,9 @@ class FeatureSamples(Samples):
         "tops": Samples.SETTINGS["tops"]._replace(default=["features", "tags"]),
         "features": Setting(optional(FOLDERS), None, "the folder that ccnn cache-features wrote; it knows the size."
                                                      " Or a list of such folders: a sample shows one of them"),
-        "blob": Setting(one_of(*VGG16.blobs), "features", "what the folder must hold: the --blob with which "
-                                                          "ccnn cache-features wrote it"),
+        "blob": Setting(one_of(*{blob for backbone in BACKBONES.values() for blob in backbone.blobs}), "features",
+                        "what the folder must hold: the --blob with which ccnn cache-features wrote it"),
+        "backbone": Setting(one_of(*BACKBONES), DEFAULT.name, "the net that made the features"),
     }
     INPUT = "features"
 
@@ -226,10 +228,10 @@ class FeatureSamples(Samples):
             index = feature_index(folder)
             held = index.get("blob", "features")
             if held != wanted:
-                raise UserError(f"{folder}: holds the trunk's {held}, the net needs {wanted}; "
+                raise UserError(f"{folder}: holds the backbone's {held}, the net needs {wanted}; "
                                 f"ccnn cache-features --blob {wanted} --out another folder makes them")
             sizes.append(index["size"])
-        self.cached = VGG16.blobs[wanted]
+        self.cached = self.backbone.blobs[wanted]
         return sizes
 
     def input_files(self):
@@ -254,19 +256,19 @@ class FeatureSamples(Samples):
         if shapes:
             shape = one_shape(shapes)
             reduced = fit(shape[0], shape[1], long_side)
-            expected = [VGG16.cells(length) - fewer for length in reduced]
+            expected = [self.backbone.cells(length) - fewer for length in reduced]
             if held != expected:
                 raise ImageError(f"{file}: has {held[0]} x {held[1]} cells; {next(iter(shapes))} at size {long_side} "
                                  f"and stride {self.stride} has {expected[0]} x {expected[1]}")
         else:       # no supervision of pixels: any image with this grid will do
             shape = reduced = [self.stride * (cells - 1) for cells in grid]
-        y, x = (Axis.of_features(size, length, VGG16, self.crop, fraction, cells, flipped)
+        y, x = (Axis.of_features(size, length, self.backbone, self.crop, fraction, cells, flipped)
                 for size, length, fraction, cells, flipped in zip(shape, reduced, fractions, grid, (False, flip)))
         rows, columns = (slice(axis.window.start, axis.window.stop - fewer) for axis in (y, x))
         return features[:, :, ::-1 if flip else 1][:, rows, columns], y, x
 
     def read_features(self, file):
-        """C x h x w float16; C is 1024, or that of the trunk's blob that is cached."""
+        """C x h x w float16; C is 1024, or that of the backbone's blob that is cached."""
         try:
             features = np.load(file)
             channels, *grid = features.shape

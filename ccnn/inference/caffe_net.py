@@ -45,7 +45,7 @@ def load_net(prototxt: PathLike, weights: Union[PathLike, Sequence[PathLike]], g
     """A caffe.Net in the TEST phase, every parameter taken from the weights.
 
     prototxt : path of the net
-    weights  : path of a .caffemodel, or a list of them (a trunk and a head)
+    weights  : path of a .caffemodel, or a list of them (a backbone's and a head's)
     shape    : also try this shape, 1 x 3 x h x w, at the blob `data`: a net that runs at one size only fails here
 
     Caffe answers a damaged file with abort(), leaves a layer that the weights lack at its filler, and ignores

@@ -1,7 +1,7 @@
 """A model is one file, NAME.ccnn: a zip of three members, none of them compressed.
 
     deploy.prototxt       the net, made of LAYERS alone: it holds no code
-    weights.caffemodel    the weights of the net's layers; without the trunk's if they are those of trunk_weights()
+    weights.caffemodel    the weights of the net's layers; without the backbone's if they are those of one of BACKBONES
     model.json            Model.classes, size, mean, trunk and about
 
     write_model("cats.ccnn", "photos/deploy.prototxt", "photos/ccnn_iter_400.caffemodel", classes, size=224)
@@ -27,8 +27,8 @@ from ccnn._util.files import whole_file
 from ccnn.images.labels import VOC_CLASSES, VOID
 from ccnn.images.reading import MEAN_BGR
 from ccnn.inference.caffe_net import check_scores, load_caffe, load_net
+from ccnn.nets.backbones import BACKBONES, backbone_of
 from ccnn.nets.caffe_files import parse_net, read_message
-from ccnn.nets.vgg16 import trunk_weights
 from ccnn.nets.weights import read_caffemodel, stored_layers
 
 FORMAT = 1
@@ -40,8 +40,6 @@ LIMITS = {NET: 1 << 20, WEIGHTS: (1 << 31) - 1, ABOUT: 1 << 20}       # bytes; p
 SIZES = range(32, 2001)     # pixels of a photograph's long side that a net may see
 
 LAYERS = {"Bias", "Concat", "Convolution", "Dropout", "Input", "Pooling", "Power", "ReLU", "Reshape"}
-
-TRUNK = "vgg16"
 
 # what model.json holds, and of which type; the three at the end may hold more
 KEYS = {"format": int, "classes": list, "size": (int, list), "mean": list, "trunk": (dict, type(None)), "ccnn": str,
@@ -61,14 +59,14 @@ class Model(NamedTuple):
     classes: tuple              # names of the labels, the background first
     size: Union[int, list]      # long side in pixels of the images that the net saw in training; a list: of each, once
     mean: tuple                 # subtracted from them: blue, green, red
-    trunk: Optional[dict]       # {"name", "sha256" of its weights}; None: the file holds all weights
+    trunk: Optional[dict]       # the backbone: {"name", "sha256" of its weights}; None: the file holds all weights
     about: dict                 # settings of the method, what it was trained on, its scores, the version of ccnn
     net_text: str
     fingerprint: str            # sha256 of all that decides its masks: two models with one fingerprint are the same
 
     @contextlib.contextmanager
     def files(self):
-        """(prototxt, [weights]) as paths, the trunk's weights first; they exist inside the `with` only.
+        """(prototxt, [weights]) as paths, the backbone's weights first; they exist inside the `with` only.
 
         A UserError inside the `with` names the model instead of these files.
         """
@@ -80,15 +78,15 @@ class Model(NamedTuple):
             if found != self.fingerprint:
                 raise UserError(f"{self.path}: has been replaced since it was read; start again")
             try:
-                yield net, [*self.trunk_files(), weights]
+                yield net, [*self.backbone_files(), weights]
             except UserError as e:
                 raise UserError(str(e).replace(folder, str(self.path))) from None
 
-    def trunk_files(self):
+    def backbone_files(self):
         if not self.trunk:
             return []
         load_caffe()
-        path = trunk_weights()
+        path = BACKBONES[self.trunk["name"]].fetch_weights()
         found = checksum(read_caffemodel(path))
         if found != self.trunk["sha256"]:
             raise UserError(f"{self.path}: was trained on weights of {self.trunk['name']} with sha256 "
@@ -109,7 +107,7 @@ def write_model(path, net, weights, classes, size, settings=None, training=None,
 
     net      : path of the deploy net: input `data`, scores `fc8`
     weights  : path of a .caffemodel, of a snapshot of `caffe train` too. Only what the net needs is kept. If it lacks
-               the trunk's layers, trunk_weights() is the trunk
+               the backbone's layers, those are the backbone's own
     settings, training, scores : see SETTINGS and TRAINING; anything that JSON holds
 
     The same arguments give the same bytes.
@@ -119,9 +117,9 @@ def write_model(path, net, weights, classes, size, settings=None, training=None,
     net_bytes = Path(net).read_bytes()
     wanted = check_net(net_bytes, net)
     missing = wanted - set(stored_layers(weights))
-    trunk = None
-    if missing and missing <= set(stored_layers(trunk_weights())):
-        trunk = {"name": TRUNK, "sha256": checksum(read_caffemodel(trunk_weights()))}
+    backbone, trunk = backbone_of(wanted), None
+    if backbone and missing and missing <= set(backbone.layers):
+        trunk = {"name": backbone.name, "sha256": checksum(read_caffemodel(backbone.fetch_weights()))}
     about = {"format": FORMAT, "classes": list(classes), "size": size, "mean": list(MEAN_BGR), "trunk": trunk,
              "ccnn": ccnn.__version__, "settings": settings or {}, "training": training or {}, "scores": scores or {}}
     try:
@@ -245,9 +243,10 @@ def check_values(about):
     if about["mean"] != list(MEAN_BGR):
         raise ValueError(f"mean must be {list(MEAN_BGR)}, got {shortened(about['mean'])}")
     trunk = about["trunk"]
-    if trunk is not None and (trunk.keys() != {"name", "sha256"} or trunk["name"] != TRUNK
+    if trunk is not None and (trunk.keys() != {"name", "sha256"} or trunk["name"] not in [*BACKBONES]
                               or not re.fullmatch("[0-9a-f]{64}", str(trunk["sha256"]))):
-        raise ValueError(f"trunk must be null, or {TRUNK!r} and the sha256 of its weights; got {shortened(trunk)}")
+        raise ValueError(f"trunk must be null, or a name ({', '.join(BACKBONES)}) and the sha256 of its weights; got "
+                         f"{shortened(trunk)}")
     if not re.fullmatch(r"\w*", about["settings"].get("crf") or ""):            # a name, never a path
         raise ValueError(f"crf must be the name of a preset, got {shortened(about['settings']['crf'])}")
     for name, number in about["training"].get("tags", {}).items():

@@ -1,6 +1,6 @@
 """A Caffe net as ONNX: the same function, for programs that are not Caffe.
 
-    model = to_onnx("deploy.prototxt", ["trunk.caffemodel", "head.caffemodel"], "fc8")      # an onnx.ModelProto
+    model = to_onnx("deploy.prototxt", ["backbone.caffemodel", "head.caffemodel"], "fc8")      # an onnx.ModelProto
 
 Input and output have the names of their blobs: `data`, N x 3 x height x width of any size, and `fc8`. LAYERS says how
 each kind of layer is translated: those that our deploy nets have. Every other layer is an UnknownLayer.

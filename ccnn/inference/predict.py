@@ -31,9 +31,8 @@ from ccnn.inference.caffe_net import check_labels, load_caffe, score_grid
 from ccnn.inference.engines import TRIAL, Forward, load_forward
 from ccnn.inference.model_file import read_model, sizes_of
 from ccnn.inference.probabilities import save_probabilities
-from ccnn.nets.backbones import VGG16
+from ccnn.nets.backbones import backbone_of
 from ccnn.nets.caffe_files import read_net
-from ccnn.nets.vgg16 import trunk_weights
 from ccnn.nets.weights import stored_layers, why_unfit
 from ccnn.supervision.baselines import image_level_prior
 
@@ -49,7 +48,7 @@ class ModelFiles(NamedTuple):
     classes: tuple[str, ...]        # names of the labels, the background first
     size: Union[int, list]          # long side of the photographs that the net sees; a list: each at all of these
     identity: dict                  # what makes it this model, as JSON holds it
-    opened: Callable                # a context manager: (deploy prototxt, [weights], the trunk's first)
+    opened: Callable                # a context manager: (deploy prototxt, [weights], the backbone's first)
     crf: str                        # the CRF's preset that suits it
     settings: dict                  # what it was trained with: supervision, bounds
 
@@ -58,7 +57,7 @@ def find_model(model: Optional[Path] = None, net: Optional[Path] = None, weights
                classes: Optional[str] = None, size: Union[int, list, None] = None) -> ModelFiles:
     """A model: NAME.ccnn, or a net and its weights as `caffe train` has them; without any, the one in models/.
 
-    weights : all of the net's, or those of a head alone; the trunk is then VGG-16's, fetched if not there yet
+    weights : all of the net's, or those of a head alone; the backbone's are then downloaded if not there yet
     classes : with net and weights, a file of class names; by default those that WEIGHTS.json or NET.json tells, else
               VOC's
     size    : long side that the net sees, or several; by default what the model or these files tell, else 500
@@ -88,11 +87,12 @@ def caffe_model(net: Path, weights: Path, classes: Optional[str],
 
 
 def find_weights(net: Path, weights: Path) -> list[Path]:
-    """The files to load, in order: before a head, the trunk that the net wants and the head's file lacks."""
+    """The files to load, in order: before a head's, those of the backbone that the net needs and the file lacks."""
     load_caffe()
-    trunk = set(VGG16.layers)
-    wanted, given = {layer.name for layer in read_net(net).layer}, stored_layers(weights)
-    return [trunk_weights(), weights] if trunk <= wanted and not trunk.intersection(given) else [weights]
+    backbone = backbone_of([layer.name for layer in read_net(net).layer])
+    if not backbone or set(backbone.layers).intersection(stored_layers(weights)):
+        return [weights]
+    return [backbone.fetch_weights(), weights]
 
 
 def read_about(net: Path, weights: Path) -> dict[str, Any]:

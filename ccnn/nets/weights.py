@@ -1,4 +1,6 @@
 """Weights: .caffemodel files as arrays, the shapes that a net needs, and how the one becomes the other."""
+import contextlib
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
@@ -7,13 +9,11 @@ import numpy as np
 
 from ccnn._util.errors import UserError
 from ccnn._util.files import PathLike, whole_file
-from ccnn.nets.backbones import VGG16
+from ccnn.nets.backbones import BACKBONES, DEFAULT, Backbone
 from ccnn.nets.caffe_files import read_message, read_net
 
 Arrays = dict[str, list[np.ndarray]]            # {layer: [weights, bias]}
 Shapes = dict[str, tuple[int, ...]]             # {layer: shape of its weights, O x C x h x w}
-
-CHANNELS = {"data": 3, **{name: blob.channels for name, blob in VGG16.blobs.items()}}   # of what data layers make
 
 
 def read_caffemodel(path: PathLike) -> Arrays:
@@ -72,14 +72,15 @@ def write_caffemodel(path: PathLike, weights: Arrays) -> None:
 
 def convolutions(prototxt: PathLike) -> Shapes:
     """The shapes that a net's convolutions need, following the channels from its input on."""
-    channels = dict(CHANNELS)
-    shapes: Shapes = {}
+    channels, shapes = {"data": 3}, Shapes()
     for layer in read_net(prototxt).layer:
+        if layer.type == "Python" and not layer.bottom:         # a data layer
+            channels.update({name: blob.channels for name, blob in backbone_under(layer).blobs.items()})
         if layer.type == "Convolution":
             p = layer.convolution_param
             if layer.bottom[0] not in channels:
                 raise UserError(f"{prototxt}: how many channels has {layer.bottom[0]}, the bottom of {layer.name}? "
-                                f"Known are {', '.join(CHANNELS)}, and what convolutions make of them")
+                                f"Known are {', '.join(channels)}")
             inputs, kernel = channels[layer.bottom[0]] // p.group, p.kernel_size[0]
             shapes[layer.name] = (p.num_output, inputs, kernel, kernel)
             channels[layer.top[0]] = p.num_output
@@ -90,6 +91,13 @@ def convolutions(prototxt: PathLike) -> Shapes:
         elif layer.bottom and layer.bottom[0] in channels:
             channels.update(dict.fromkeys(layer.top[:1], channels[layer.bottom[0]]))
     return shapes
+
+
+def backbone_under(data_layer) -> Backbone:
+    """The backbone whose features a data layer reads, which is the setting `backbone` of it."""
+    with contextlib.suppress(ValueError, AttributeError):       # the layer itself says what is wrong with its settings
+        return BACKBONES.get(json.loads(data_layer.python_param.param_str).get("backbone"), DEFAULT)
+    return DEFAULT
 
 
 def check_weights(path: PathLike, shapes: Shapes) -> list[str]:

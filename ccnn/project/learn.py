@@ -43,7 +43,6 @@ from ccnn.inference.model_file import read_model, write_model
 from ccnn.nets.backbones import VGG16
 from ccnn.nets.caffe_files import read_solver
 from ccnn.nets.prototxt import SYSTEMS, own_nets
-from ccnn.nets.vgg16 import trunk_weights
 from ccnn.project.checks import check_rules
 from ccnn.project.folder import OwnFolder, fingerprint, reasons
 from ccnn.project.predictions import ask, label_mask, small_shape
@@ -108,7 +107,7 @@ class Lesson:
         self.folder, self.recipe, self.seed, self.anew = folder, recipe, seed, anew
         self.steps = steps or max(recipe.steps, round(recipe.epochs * len(folder.photographs) / 4))
         self.notes = check_rules(folder, self.supervision, self.numbers)
-        self.trunk = trunk_weights()
+        self.trunk = VGG16.fetch_weights()
         # the net is the same wherever the folder lies
         first, deploy = self.nets(Path())
         second, _ = self.nets(Path(), labels=True)

@@ -10,7 +10,7 @@ from ccnn._util.errors import ImageError
 from ccnn._util.work_folder import claim
 from ccnn.images.reading import upright_shape
 from ccnn.inference.caffe_net import load_caffe
-from ccnn.nets.vgg16 import trunk_weights
+from ccnn.nets.backbones import DEFAULT
 from ccnn.project.folder import Known, OwnFolder
 from ccnn.project.learn import RECIPE, Lesson
 from ccnn.studio.album import Album
@@ -23,7 +23,7 @@ class Ahead(Lesson):
         nothing = np.zeros(0, bool)
         photographs = {id: Known(str(file), file.name, nothing, nothing, None) for id, file in files.items()}
         self.folder = OwnFolder(root, {}, (), photographs, "tags", None, [])
-        self.recipe, self.trunk, self.contents = RECIPE, trunk_weights(), self.folder.contents()
+        self.recipe, self.trunk, self.contents = RECIPE, DEFAULT.fetch_weights(), self.folder.contents()
 
 
 def readable(album: Album) -> dict:

@@ -34,7 +34,7 @@ from ccnn._util.paths import ROOT
 from ccnn._util.progress import Progress
 from ccnn._util.workers import begin_session
 from ccnn.data.samples import LAYERS
-from ccnn.nets.backbones import VGG16
+from ccnn.nets.backbones import BACKBONES
 from ccnn.nets.caffe_files import read_net
 from ccnn.nets.weights import Shapes, check_weights, convolutions
 from ccnn.training.caffe_log import Ending, Line, read_line
@@ -109,7 +109,7 @@ def begin(training: "Training", weights: Optional[Path]) -> "Training":
         random = check_weights(weights, shapes)
         training.weights = weights
         training.beginning = f"starting from {weights}" + (f"; {', '.join(random)} start at random" if random else "")
-    elif shapes.keys() & set(VGG16.layers):
+    elif any(shapes.keys() & set(backbone.layers) for backbone in BACKBONES.values()):
         raise UserError(f"{solver.net}: holds layers of VGG-16, which learn nothing from a random beginning; give "
                         "--weights: ccnn init-weights makes data/vgg16_8s.caffemodel, and joins VGG-16 and a head")
     return training

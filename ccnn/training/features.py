@@ -106,7 +106,8 @@ def plan_features(files: dict[str, str], out: Path, size: int, blob: str = "feat
 def features_shape(file: str, size: int, blob: str = "features") -> tuple[int, int, int]:
     """Shape of the features of an image, from the head of its file."""
     channels, fewer = VGG16.blobs[blob]
-    return channels, *(VGG16.cells(length) - fewer for length in fit(*upright_shape(file), size))
+    rows, columns = (VGG16.cells(length) - fewer for length in fit(*upright_shape(file), size))
+    return channels, rows, columns
 
 
 def is_whole(path: Path, shape: tuple[int, ...]) -> bool:
