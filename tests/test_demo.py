@@ -28,7 +28,7 @@ from ccnn.images.labels import VOC_CLASSES, VOID, read_classes
 from ccnn.images.overlays import colours
 from ccnn.images.reading import read_image, read_mask
 from ccnn.nets.prototxt import SYSTEMS, demo_nets
-from ccnn.project.html import STYLE
+from ccnn.project.html import TEMPLATES
 
 LABELS = 1 + len(draw_demo.CLASSES)
 
@@ -293,7 +293,7 @@ def test_narrow_screens_keep_the_heads_of_columns():
 
 
 def test_lines_are_visible_on_paper_and_in_the_dark():
-    papers = re.findall("--paper: #([0-9a-f]{6})", STYLE)
+    papers = re.findall("--paper: #([0-9a-f]{6})", (TEMPLATES / "style.css").read_text())
     assert len(papers) == 2
     for line in demo_page.LINES.values():
         assert min(contrast([*bytes.fromhex(line[1:])], [*bytes.fromhex(paper)]) for paper in papers) >= 3

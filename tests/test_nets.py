@@ -349,7 +349,7 @@ def test_only_some_systems_see_crops_masks_or_shares():
 
 
 @pytest.mark.parametrize("page, changes", [
-    ("README.md", RECIPE.bounds), ("demo/demo_page.py", {"tags": {}, "size": {}})])
+    ("README.md", RECIPE.bounds), ("demo/templates/demo.html", {"tags": {}, "size": {}})])
 def test_pages_tell_the_bounds_that_the_nets_have(page, changes):
     """Where a page says how much background there may be, it says what we train with."""
     words = " ".join((ROOT / page).read_text().split())
