@@ -33,15 +33,6 @@ def root():
 
 
 @pytest.fixture(scope="session")
-def shared():
-    """The folder of real images beside the repository; tests that need it are skipped without it."""
-    path = ROOT.parent / "shared"
-    if not path.is_dir():
-        pytest.skip("needs the folder ../shared beside the repository")
-    return path
-
-
-@pytest.fixture(scope="session")
 def python_bin():
     """The Python that imports caffe."""
     return os.environ.get("CAFFE_PYTHON") or str(ROOT / ".caffe/bin/python")

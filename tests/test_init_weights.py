@@ -386,17 +386,6 @@ def test_an_archive_without_all_layers_is_refused(tmp_path, trusted, rng):
         vgg16.read_archive(path)
 
 
-def test_the_real_convolutions_are_the_shared_ones(shared):
-    """What was fetched from the index, if it was, is the shared model but for the bias that holds the mean."""
-    fetched, known = ROOT / "data/vgg16_conv.caffemodel", shared / "weights/vgg16_conv.caffemodel"
-    if not fetched.exists() or not known.exists():
-        pytest.skip("needs data/vgg16_conv.caffemodel (ccnn init-weights) and the shared weights")
-    ours, theirs = read_caffemodel(fetched), vgg16.read_source(known, (103.53, 116.28, 123.675))
-    assert list(ours) == list(theirs) == list(VGG16.layers)
-    for name in ours:
-        for a, b in zip(ours[name], theirs[name]):
-            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-
 
 # --- bad input
 

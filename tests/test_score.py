@@ -18,7 +18,6 @@ from ccnn.images import labels, read_mask
 from ccnn.images.labels import VOC_CLASSES, palette
 
 TOOL = Path(__file__).resolve().parents[1] / "tools/score.py"
-SHARED = Path(__file__).resolve().parents[2] / "shared"
 IDS = ["2007_000001", "2007_000002", "2007_000003"]
 
 
@@ -83,16 +82,13 @@ def test_random_masks(voc):
 
 
 def test_real_masks(tmp_path):
-    real = SHARED / "voc321/VOCdevkit/VOC2012"
-    if not real.is_dir():
-        pytest.skip("needs ../shared/voc321")
-    names = (real / "ImageSets/Segmentation/val.txt").read_text().split()[::20]
+    real = Path(__file__).parent / "sample"
+    names = (real / "ImageSets/Segmentation/train.txt").read_text().split()
     split = tmp_path / "some.txt"
     split.write_text("\n".join(names))
-    for name in names:                          # shifted truth, void painted over, tables called chairs
+    for name in names:                          # shifted truth, void painted over
         mask = np.roll(read_mask(real / f"SegmentationClass/{name}.png"), (5, -9), (0, 1))
         mask[mask == 255] = 0
-        mask[mask == 11] = 9
         save(tmp_path / f"shifted/{name}.png", mask)
     run(real, tmp_path / "shifted", "--split", split, "--out", tmp_path / "r.json")
     row, = json.loads((tmp_path / "r.json").read_text())["rows"]

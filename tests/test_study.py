@@ -609,15 +609,6 @@ def test_a_damaged_score_is_named(tmp_path, text):
         runs.collect(tmp_path)
 
 
-def test_bounds_are_the_supplements(shared):
-    source = shared / "paper/ccnn.tex"
-    if not source.is_file():
-        pytest.skip("needs the paper's source in ../shared")
-    table = source.read_text().split("III. Ablation Study")[1].split(r"\end{tabular}")[0]
-    rows = re.findall(r"(?m)^([\d.]+) & ([\d.]+) & ([\d.]+) & ([\d.]+) ", re.sub(r"\\textbf{([\d.]+)}", r"\1", table))
-    assert len(rows) == 11 and [tuple(map(float, row)) for row in rows] == paper.BOUNDS
-
-
 def made(row, *mious, spread=0.0, seconds=60, **kinds):
     """Runs of a row with these mIoU: one point more of background than the mean, and one less of the last class.
     `kinds` are those of the first of them by CRF or prior. Three sets of images have a standard deviation of spread."""
