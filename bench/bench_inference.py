@@ -36,7 +36,7 @@ from ccnn.images.reading import read_image, shrink
 from ccnn.inference.caffe_net import load_caffe
 from ccnn.inference.engines import ENGINES
 from ccnn.inference.predict import NET, find_model
-from ccnn.nets.weights import read_caffemodel, write_caffemodel
+from ccnn.nets.caffe_files import read_caffemodel, write_caffemodel
 
 SIZE = 321              # long side that the net sees
 

@@ -24,10 +24,10 @@ from ccnn._util.errors import UserError
 from ccnn._util.paths import ROOT
 from ccnn.cli import command
 from ccnn.inference.caffe_net import load_caffe
-from ccnn.nets.caffe_files import parse_net
+from ccnn.nets.caffe_files import parse_net, write_caffemodel
 from ccnn.nets.prototxt import demo_nets, nets
 from ccnn.nets.solvers import demo_solver, solvers, write
-from ccnn.nets.weights import convolutions, write_caffemodel
+from ccnn.nets.weights import convolutions
 from ccnn.training.ranks import LIBRARY
 
 MPIEXEC = ROOT / ".caffe/mpi/bin/mpiexec"

@@ -31,7 +31,8 @@ from ccnn.images.reading import fit, read_image, read_mask, shrink
 from ccnn.inference.caffe_net import load_caffe, load_net
 from ccnn.nets import prototxt as nets
 from ccnn.nets.backbones import VGG16
-from ccnn.nets.weights import convolutions, fill, read_caffemodel, write_caffemodel
+from ccnn.nets.caffe_files import read_caffemodel, write_caffemodel
+from ccnn.nets.weights import convolutions, fill
 from ccnn.supervision.baselines import image_level_prior
 
 HELD_OUT = Path("output/study/held_out")

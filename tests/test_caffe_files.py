@@ -12,9 +12,9 @@ import pytest
 from caffe.proto import caffe_pb2
 from conftest import ROOT
 
-from ccnn.caffe_files import LARGEST, only_weights, read_caffemodel, read_state, stored_layers, write_caffemodel
-from ccnn.errors import UserError
-from ccnn.wire import enclosed, varint, whole_number
+from ccnn._util.errors import UserError
+from ccnn.nets.caffe_files import LARGEST, only_weights, read_caffemodel, read_state, stored_layers, write_caffemodel
+from ccnn.nets.wire import enclosed, varint, whole_number
 
 NET = """
 layer { name: "data"  type: "DummyData"  top: "data"  top: "wanted"
@@ -261,7 +261,7 @@ def test_a_large_file_takes_twice_its_size_of_memory(tmp_path):
     values = np.ones((60, 1 << 18), np.float32)
     path, size = tmp_path / "a.caffemodel", values.nbytes
     write_caffemodel(path, {f"fc{k}": [row] for k, row in enumerate(values)})
-    code = ("import re, sys; from ccnn.caffe_files import read_caffemodel\n"
+    code = ("import re, sys; from ccnn.nets.caffe_files import read_caffemodel\n"
             "def peak(): return int(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1]) * 1024\n"
             "before, arrays = peak(), read_caffemodel(sys.argv[1])\n"
             "assert sum(array[0].size for array in arrays.values()) == 60 << 18\n"

@@ -23,7 +23,7 @@ from tiny_voc import make_voc
 
 from ccnn.cli import command
 from ccnn.inference import caffe_net as net
-from ccnn.nets import weights
+from ccnn.nets import caffe_files
 
 HANG = 120              # seconds, on a machine however busy
 IMAGE, MASK = "voc/JPEGImages/2007_000001.jpg", "voc/SegmentationClass/2007_000001.png"
@@ -187,7 +187,7 @@ def check_files(folder):
         elif path.suffix == ".json":
             json.loads(path.read_text())
         elif path.suffix == ".caffemodel":
-            assert weights.stored_layers(path)
+            assert caffe_files.stored_layers(path)
         elif path.suffix == ".tar":
             tarfile.open(path).getmembers()
 

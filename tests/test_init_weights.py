@@ -20,8 +20,8 @@ from ccnn.images.reading import MEAN_BGR
 from ccnn.inference import predict
 from ccnn.nets import vgg16, weights
 from ccnn.nets.backbones import VGG16
+from ccnn.nets.caffe_files import read_caffemodel, write_caffemodel
 from ccnn.nets.prototxt import demo_nets, nets
-from ccnn.nets.weights import read_caffemodel, write_caffemodel
 
 ROOT = Path(__file__).resolve().parent.parent
 TOOL = ROOT / "tools/init_weights.py"

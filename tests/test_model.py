@@ -19,8 +19,7 @@ from ccnn.images.labels import VOC_CLASSES
 from ccnn.inference.caffe_net import forward, load_caffe, load_net
 from ccnn.inference.model_file import ABOUT, LAYERS, NET, WEIGHTS, only_weights, read_model, sizes_of, write_model
 from ccnn.nets.backbones import BACKBONES, VGG16
-from ccnn.nets.caffe_files import read_net
-from ccnn.nets.weights import stored_layers
+from ccnn.nets.caffe_files import read_net, stored_layers
 from ccnn.supervision.kinds import SUPERVISION
 
 CLASSES = ("background", "große Katze", "кот Ж", "猫", "گربه\u200cها")
@@ -234,7 +233,7 @@ CODE = 'layer { name: "evil"  type: "Py" "thon"  bottom: "fc8"  top: "out"  pyth
 
 
 @pytest.mark.parametrize("more", [CODE, CODE.replace('"Py" "thon"', '"HDF5Data"'),
-                                  'layers { name: "evil"  type: POOLING }'])
+                                  CODE.replace('"Py" "thon"', '"Data"')])
 def test_a_net_with_code_is_neither_written_nor_read(tiny, packed, tmp_path, more):
     (tmp_path / "evil.prototxt").write_text(tiny[0].read_text() + more)
     with pytest.raises(UserError, match="evil.prototxt: layer 'evil' is of type .* holds no code"):
@@ -250,9 +249,46 @@ def test_what_would_not_load_is_not_written(tiny, tmp_path):
     with pytest.raises(UserError, match="scores 5 labels, but 3 class names"):
         write_model(path, *tiny, CLASSES[:3], 65)
     (tmp_path / "two.prototxt").write_text(TWO_LAYERS.replace("num_output: 3", "num_output: 5"))
-    with pytest.raises(UserError, match=f"^{tmp_path}/two.prototxt with {tiny[1]}: .*shape mismatch"):
+    with pytest.raises(UserError, match=f"^{tiny[1]}: has no layer below, but {tmp_path}/two.prototxt needs it"):
         write_model(path, tmp_path / "two.prototxt", tiny[1], CLASSES, 65)
     assert [p.name for p in tmp_path.iterdir()] == ["two.prototxt"]
+
+
+BOMBS = {
+    "a convolution's pad": ('kernel_size: 3', 'kernel_size: 3  pad: 20000'),
+    "its pad along the columns": ('kernel_size: 3', 'kernel_h: 3  kernel_w: 3  pad_w: 30000000'),
+    "outputs": ("num_output: 4", "num_output: 4000000000"),
+    "a kernel": ("kernel_size: 3", "kernel_size: 9000  pad: 5000"),
+    "an input": ("dim: 33", "dim: 330000"),
+    "a pooling's pad": ('layer { name: "fc8"', 'layer { name: "pool"  type: "Pooling"  bottom: "below"  top: "below"  '
+                        'pooling_param { kernel_size: 2  pad: 20000 } }\nlayer { name: "fc8"'),
+    "a pooling without a kernel": ('layer { name: "fc8"', 'layer { name: "pool"  type: "Pooling"  bottom: "below"  '
+                                   'top: "below"  pooling_param { stride: 0 } }\nlayer { name: "fc8"'),
+    "the same blob a million times over": ('layer { name: "fc8"', 'layer { name: "join"  type: "Concat"  top: "below"  '
+                                           + 20 * 'bottom: "below"  ' + '}\nlayer { name: "fc8"'),
+    "no kernel": ("kernel_size: 3", ""),
+    "a stride of 0": ("stride: 4", "stride: 0"),
+    "a kernel larger than the image": ("kernel_size: 3", "kernel_size: 1000"),
+    "an unknown bottom": ('bottom: "below"', 'bottom: "nowhere"'),
+}
+
+
+@pytest.mark.parametrize("change", BOMBS.values(), ids=BOMBS)
+def test_a_net_that_would_take_all_memory_is_not_run(packed, tmp_path, change):
+    text = TWO_LAYERS.replace(*change)
+    assert text != TWO_LAYERS
+    if "Concat" in text:                    # each one has 20 times the channels of the one before
+        join = text[text.index('layer { name: "join"'):text.index('layer { name: "fc8"')]
+        text = text.replace(join, 6 * join)
+    rewritten(packed, tmp_path / "m.ccnn", **{NET: text.encode()})
+    with pytest.raises(UserError, match="m.ccnn: deploy.prototxt: layer '.*' (makes|has no)") as error:
+        read_model(tmp_path / "m.ccnn")
+    assert "\n" not in str(error.value)
+
+
+def test_the_largest_size_of_our_net_is_allowed(root, tmp_path):
+    with_about(root / "models/head_size.ccnn", tmp_path / "m.ccnn", size=[32, 2000])
+    assert read_model(tmp_path / "m.ccnn").size == [32, 2000]
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "extra.py", "weights.caffemodel/x"])

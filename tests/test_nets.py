@@ -14,8 +14,8 @@ from google.protobuf import text_format
 from ccnn import paper
 from ccnn.images.grid import score_size
 from ccnn.inference.caffe_net import score_grid
+from ccnn.nets import caffe_files, weights
 from ccnn.nets import prototxt as nets
-from ccnn.nets import weights
 from ccnn.nets.backbones import VGG16
 from ccnn.project.learn import RECIPE
 
@@ -288,7 +288,7 @@ def test_a_head_starts_from_the_classifier_by_caffe_train(tmp_path, caffe_bin):
     solver, x, tags = classifier_problem(tmp_path)
     solver.step(20)
     solver.net.save(str(tmp_path / "classifier.caffemodel"))
-    started = weights.read_caffemodel(tmp_path / "classifier.caffemodel")["fc8_cell"]
+    started = caffe_files.read_caffemodel(tmp_path / "classifier.caffemodel")["fc8_cell"]
     (tmp_path / "head.prototxt").write_text("""
 layer { name: "data" type: "DummyData" top: "features" top: "tags"
   dummy_data_param { shape { dim: 1 dim: 6 dim: 3 dim: 4 } shape { dim: 1 dim: 4 }
@@ -299,7 +299,7 @@ layer { name: "data" type: "DummyData" top: "features" top: "tags"
         f'snapshot_prefix: "{tmp_path}/head"')
     subprocess.run([caffe_bin, "train", "-solver", str(tmp_path / "head_solver.prototxt"),
                     "-weights", str(tmp_path / "classifier.caffemodel")], check=True, capture_output=True)
-    trained = weights.read_caffemodel(tmp_path / "head_iter_1.caffemodel")
+    trained = caffe_files.read_caffemodel(tmp_path / "head_iter_1.caffemodel")
     assert started[0].std() > 0.01
     for mine, its in zip(trained["fc8_cell"], started):
         assert np.array_equal(mine, its)

@@ -10,7 +10,6 @@ from pathlib import Path
 import caffe
 import numpy as np
 import pytest
-from caffe.proto import caffe_pb2
 from training_runs import (
     children,
     command,
@@ -24,8 +23,7 @@ from training_runs import (
 )
 
 from ccnn._util.errors import UserError
-from ccnn.nets import caffe_files as proto
-from ccnn.nets.weights import blob_array
+from ccnn.nets.caffe_files import read_state
 from ccnn.training import caffe_log as caffelog
 from ccnn.training import ranks
 
@@ -113,8 +111,7 @@ def errors(text):
 def moments_of(mpiexec, prefix, iteration):
     """What the solver keeps: its momentum, or Adam's two moments."""
     path = mpiexec.folder / f"{prefix}_iter_{iteration}.solverstate"
-    state = proto.read_message(path, caffe_pb2.SolverState())
-    return [blob_array(blob, path) for blob in state.history]
+    return read_state(path).history
 
 
 def assert_equal_to_float32(a, b):

@@ -4,9 +4,9 @@ from caffe.proto import caffe_pb2
 from conftest import ROOT
 from google.protobuf import text_format
 
-from ccnn.caffe_files import parse_net, parse_solver, read_net, read_solver
-from ccnn.errors import UserError
-from ccnn.schema import classes
+from ccnn._util.errors import UserError
+from ccnn.nets.caffe_files import parse_net, parse_solver, read_net, read_solver
+from ccnn.nets.schema import classes
 
 FILES = sorted((*ROOT.glob("prototxt/*.prototxt"), *ROOT.glob("solvers/*.prototxt")))
 

@@ -30,8 +30,8 @@ from ccnn.cli import cache_features, init_weights, score
 from ccnn.cli import segment as infer
 from ccnn.crf import dense as crf
 from ccnn.images import reading as images
+from ccnn.nets import caffe_files
 from ccnn.nets import prototxt as nets
-from ccnn.nets import weights
 from ccnn.nets.prototxt import SYSTEMS
 
 SIZE = 40               # what the trunk sees; the images are larger
@@ -123,7 +123,7 @@ def test_a_run_is_trained_and_scored_once(here, monkeypatch, capfd):
     # 3. another seed: other images and weights first
     run("tags", "--seeds", 2, *short[2:], "--crf", "authors")
     assert list(result("output/study/tags/2")["iou"]) == [""]           # CRFs are scored on the first run
-    one, two = (weights.read_caffemodel(f"output/study/tags/{seed}/head_iter_2.caffemodel") for seed in (1, 2))
+    one, two = (caffe_files.read_caffemodel(f"output/study/tags/{seed}/head_iter_2.caffemodel") for seed in (1, 2))
     assert one.keys() == two.keys() == {"fc8_cell", "fc8_image"}
     assert np.corrcoef(one["fc8_cell"][0].ravel(), two["fc8_cell"][0].ravel())[0, 1] < 0.9
     assert '"seed": 2' in Path("output/study/tags/2/net.prototxt").read_text()
@@ -228,7 +228,7 @@ def test_an_experiment_trains_its_start_first(here):
     scored without CRFs, for which nobody asked."""
     run("mil_fcn", "--seeds", 1, "--set", "base_lr=0", "--set", "max_iter=1", "--set", "snapshot=1", "--crf", "authors")
     start, place = Path("output/study/classifier/1"), Path("output/study/mil_fcn/1")
-    begun, found = (weights.read_caffemodel(path)["fc8_cell"]
+    begun, found = (caffe_files.read_caffemodel(path)["fc8_cell"]
                     for path in (start / "head_iter_4.caffemodel", place / "head_iter_1.caffemodel"))
     assert np.array_equal(found[0], begun[0]) and np.array_equal(found[1], begun[1])
     assert begun[0][1:].any() and not begun[0][0].any()
@@ -242,10 +242,10 @@ def test_the_last_blocks_start_as_vggs_with_a_trained_head(here, drawn, name, st
     """At a rate of 0 they keep the trunk's weights and the head's, and score from the cached pool what the head scores
     from the features, but for float16."""
     run(name, "--seeds", 1, "--set", "base_lr=0", "--set", "max_iter=1", "--set", "snapshot=1")
-    trunk = weights.read_caffemodel(drawn / TRUNK)
-    head = weights.read_caffemodel(f"output/study/{start}/1/head_iter_4.caffemodel")
+    trunk = caffe_files.read_caffemodel(drawn / TRUNK)
+    head = caffe_files.read_caffemodel(f"output/study/{start}/1/head_iter_4.caffemodel")
     for file in ("start.caffemodel", "head_iter_1.caffemodel"):
-        found = weights.read_caffemodel(Path(f"output/study/{name}/1", file))
+        found = caffe_files.read_caffemodel(Path(f"output/study/{name}/1", file))
         assert found.keys() == {"fc8_cell", "fc8_image", *(f"conv{b}_{k}" for b in blocks for k in (1, 2, 3))}
         for layer, blobs in found.items():
             for mine, its in zip(blobs, {**trunk, **head}[layer]):
@@ -875,7 +875,7 @@ def test_trials_are_runs_on_images_held_out(here, monkeypatch, capsys):
         *tried, ("1e-4", 2), ("2e-3", 3), ("2e-3", 3))]         # three quarters of the study's steps
     assert trials[-1]["made_of"]["changes"]["weight_decay"] == "3e-3"
     assert all(0 < trial["miou"] < 100 for trial in trials)
-    one, two, _ = (weights.read_caffemodel(held / f"base_lr={rate}_max_iter=2/mil_fcn/1/head_iter_2.caffemodel")
+    one, two, _ = (caffe_files.read_caffemodel(held / f"base_lr={rate}_max_iter=2/mil_fcn/1/head_iter_2.caffemodel")
                    ["fc8_cell"] for rate in rates)
     assert not np.array_equal(one[0], two[0])
     assert '"split": "output/study/held_out/train.txt"' in (

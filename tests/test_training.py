@@ -34,8 +34,7 @@ from ccnn._util.errors import UserError
 from ccnn.cli import train
 from ccnn.data.background_shares import write_shares
 from ccnn.images.ids import read_split
-from ccnn.nets import caffe_files as proto
-from ccnn.nets import weights
+from ccnn.nets import caffe_files, weights
 from ccnn.nets.backbones import VGG16
 from ccnn.nets.prototxt import SYSTEMS
 from ccnn.nets.solvers import solvers
@@ -194,7 +193,7 @@ def snapshot(tiny, python_bin, caffe_bin):
     run = subprocess.run(command("s", "max_iter=1"), cwd=tiny, env=environment(python_bin, caffe_bin),
                          capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    solver = proto.read_solver(tiny / "solvers/demo_tags.prototxt", SETTINGS)
+    solver = caffe_files.read_solver(tiny / "solvers/demo_tags.prototxt", SETTINGS)
     shapes = weights.convolutions(tiny / "prototxt/demo_tags.prototxt")
     return solver, shapes, tiny / "snapshots/s_iter_1.solverstate"
 
@@ -279,7 +278,7 @@ def test_a_loss_that_is_not_a_number_ends_the_run(system, start, finish):
     bad = [number for number, loss in logged if not math.isfinite(loss)]
     assert bad == ([] if system == "tags" else [iteration])     # the first, though display is 3
     folder = start.folder.parent
-    net = proto.read_net(folder / f"prototxt/demo_{system}.prototxt")
+    net = caffe_files.read_net(folder / f"prototxt/demo_{system}.prototxt")
     data = net.layer[0].python_param.param_str.replace("data/demo", f"{folder}/data/demo")
     samples = voc_data.VOCDataLayer.Samples(data)
     for t in (2 * iteration, 2 * iteration + 1):
@@ -302,11 +301,11 @@ def test_several_trainings_at_a_time(start, monkeypatch, caffe_bin):
 
     def prepare(name, *changes):
         changes = [*SETTINGS, f"snapshot_prefix=snapshots/{name}", *changes]
-        return training.prepare(proto.read_solver("solvers/demo_tags.prototxt", changes), anew=True)
+        return training.prepare(caffe_files.read_solver("solvers/demo_tags.prototxt", changes), anew=True)
     some = [prepare(name, "max_iter=6") for name in "abc"]
     training.run_all(some, jobs=2)
     for one in some:
-        assert one.iteration == 6 and weights.stored_layers(one.model)
+        assert one.iteration == 6 and caffe_files.stored_layers(one.model)
         assert list(caffelog.read_log(one.log).loss) == [0, 3, 6]      # the last after the end
     assert prepare("a", "max_iter=6").start_at == 0                 # anew
     assert not list(start.folder.glob("a_iter_*"))
@@ -388,16 +387,16 @@ def test_a_folder_of_another_blob_is_refused_before_caffe_starts(here, real, mon
 def test_bad_weights_are_refused_before_caffe_starts(here):
     shapes = weights.convolutions("prototxt/demo_tags.prototxt")
     fit = {name: [np.ones(shape, "f4"), np.ones(shape[:1], "f4")] for name, shape in shapes.items()}
-    weights.write_caffemodel("fit.caffemodel", fit)
+    caffe_files.write_caffemodel("fit.caffemodel", fit)
     Path("cut.caffemodel").write_bytes(Path("fit.caffemodel").read_bytes()[:-5])
     assert "cut.caffemodel: is not a whole" in refused(DEMO, "--weights", "cut.caffemodel")
-    weights.write_caffemodel("one,two.caffemodel", fit)
+    caffe_files.write_caffemodel("one,two.caffemodel", fit)
     assert "one,two.caffemodel: has a comma" in refused(DEMO, "--weights", "one,two.caffemodel")
     fit["conv2"] = [np.ones((32, 8, 3, 3), "f4"), np.ones(32, "f4")]
-    weights.write_caffemodel("other.caffemodel", fit)
-    expected = f"layer conv2 is 32x8x3x3, but the net's is {weights.by(shapes['conv2'])}"
+    caffe_files.write_caffemodel("other.caffemodel", fit)
+    expected = f"layer conv2 is 32x8x3x3, but the net's is {caffe_files.by(shapes['conv2'])}"
     assert expected in refused(DEMO, "--weights", "other.caffemodel")
-    weights.write_caffemodel("vgg.caffemodel", {"conv1_1": [np.ones((64, 3, 3, 3), "f4"), np.ones(64, "f4")]})
+    caffe_files.write_caffemodel("vgg.caffemodel", {"conv1_1": [np.ones((64, 3, 3, 3), "f4"), np.ones(64, "f4")]})
     assert "holds no layer of the net" in refused(DEMO, "--weights", "vgg.caffemodel")
 
 

@@ -12,7 +12,7 @@ import pytest
 from tiny_voc import make_voc
 
 from ccnn.data.background_shares import write_shares
-from ccnn.nets import weights
+from ccnn.nets import caffe_files
 from ccnn.nets.backbones import VGG16
 from ccnn.nets.prototxt import SYSTEMS, demo_nets, nets
 from ccnn.nets.solvers import demo_solver, solver_texts, write
@@ -121,7 +121,7 @@ def wait_for(condition, run):
 
 
 def weights_of(start, prefix, iteration):
-    return weights.read_caffemodel(start.folder / f"{prefix}_iter_{iteration}.caffemodel")
+    return caffe_files.read_caffemodel(start.folder / f"{prefix}_iter_{iteration}.caffemodel")
 
 
 def assert_same(a, b):

@@ -28,7 +28,8 @@ from ccnn.training.features import check_index, compute, find_images, plan_featu
 
 def main(argv=None):
     args = parse_args(argv)
-    load_caffe(args.gpu)
+    if args.gpu is not None:
+        load_caffe(args.gpu)            # before anything is computed: is there such a GPU?
     files = find_images(args.root, args.split)
     weights = args.weights or DEFAULT.fetch_weights()
     check_index(args.out, args.size, weights, args.blob)

@@ -18,17 +18,16 @@ from ccnn._util.files import whole_file
 from ccnn._util.paths import DATA, ROOT
 from ccnn.cli import command
 from ccnn.images.reading import MEAN_BGR
-from ccnn.inference.caffe_net import load_caffe
 from ccnn.inference.model_file import read_model
 from ccnn.inference.predict import read_about
 from ccnn.nets.backbones import VGG16
+from ccnn.nets.caffe_files import read_caffemodel, write_caffemodel
 from ccnn.nets.vgg16 import keep, read_source
-from ccnn.nets.weights import convolutions, fill, read_caffemodel, write_caffemodel
+from ccnn.nets.weights import convolutions, fill
 
 
 def main(argv=None):
     args = parse_args(argv)
-    load_caffe()
     if args.file:
         keep(args.file, VGG16.weights, args.mean)
         print(f"{VGG16.weights}: VGG-16's convolutions")

@@ -14,8 +14,7 @@ from ccnn._util.errors import UserError
 from ccnn._util.files import PathLike
 from ccnn._util.rehearsal import rehearse
 from ccnn.images.reading import to_blob
-from ccnn.nets.caffe_files import read_net
-from ccnn.nets.weights import stored_layers
+from ccnn.nets.caffe_files import read_net, stored_layers
 
 
 def load_caffe(gpu: Optional[int] = None):

@@ -6,8 +6,8 @@
 
     write_model("cats.ccnn", "photos/deploy.prototxt", "photos/ccnn_iter_400.caffemodel", classes, size=224)
     model = read_model("cats.ccnn")
-    net = model.load()                                          # a caffe.Net
-    with model.files() as (prototxt, weights): ...              # for what needs paths
+    with model.files() as (prototxt, weights): ...              # for ccnn.inference.engines
+    net = model.load()                                          # a caffe.Net, where Caffe is installed
 
 Nothing in the file is trusted: what another person sends may be wrong, but it cannot run code or fill the disk.
 """
@@ -22,14 +22,18 @@ import zipfile
 from pathlib import Path
 from typing import NamedTuple, Optional, Union
 
-from ccnn._util.errors import UserError
+import numpy as np
+
+from ccnn._util.errors import Unable, UserError
 from ccnn._util.files import whole_file
 from ccnn.images.labels import VOC_CLASSES, VOID
 from ccnn.images.reading import MEAN_BGR
-from ccnn.inference.caffe_net import check_scores, load_caffe, load_net
+from ccnn.inference.caffe_net import check_labels, check_scores, load_net
+from ccnn.inference.engines import TRIAL, load_forward
 from ccnn.nets.backbones import BACKBONES, backbone_of
-from ccnn.nets.caffe_files import parse_net, read_message
-from ccnn.nets.weights import read_caffemodel, stored_layers
+from ccnn.nets.caffe_files import only_weights, parse_net, read_caffemodel, stored_layers
+from ccnn.nets.sizes import check_size
+from ccnn.nets.weights import why_unfit
 
 FORMAT = 1
 
@@ -85,7 +89,6 @@ class Model(NamedTuple):
     def backbone_files(self):
         if not self.trunk:
             return []
-        load_caffe()
         path = BACKBONES[self.trunk["name"]].fetch_weights()
         found = checksum(read_caffemodel(path))
         if found != self.trunk["sha256"]:
@@ -101,6 +104,17 @@ class Model(NamedTuple):
             check_scores(net, prototxt, self.classes)
         return net
 
+    def try_out(self):
+        """UserError unless the first engine that is there runs the net, and it scores as many labels as the classes."""
+        with self.files() as (prototxt, weights):
+            try:
+                forward = load_forward(prototxt, weights, "fc8")
+            except Unable:
+                raise
+            except UserError as e:
+                raise UserError(why_unfit(prototxt, weights) or e) from None
+            check_labels(len(forward(np.zeros((*TRIAL, 3), np.uint8))), prototxt, self.classes)
+
 
 def write_model(path, net, weights, classes, size, settings=None, training=None, scores=None):
     """Write a model, and read and load it before it takes its place.
@@ -113,7 +127,6 @@ def write_model(path, net, weights, classes, size, settings=None, training=None,
     The same arguments give the same bytes.
     """
     import ccnn
-    load_caffe()
     net_bytes = Path(net).read_bytes()
     wanted = check_net(net_bytes, net)
     missing = wanted - set(stored_layers(weights))
@@ -133,7 +146,7 @@ def write_model(path, net, weights, classes, size, settings=None, training=None,
                 member.create_system, member.external_attr = 3, 0o644 << 16     # the same bytes on every system
                 archive.writestr(member, data)
         try:
-            read_model(part).load()
+            read_model(part).try_out()
         except UserError as e:
             said = str(e)
             for inner, given in ((part / NET, net), (part / WEIGHTS, weights), (part, path)):
@@ -143,11 +156,10 @@ def write_model(path, net, weights, classes, size, settings=None, training=None,
 
 def read_model(path):
     """The Model in a file; UserError, with one line, for everything that is no such file."""
-    load_caffe()
     with opened(path) as archive:
         about = check_about(archive.read(ABOUT), f"{path}: {ABOUT}")
         net = archive.read(NET)
-        check_net(net, f"{path}: {NET}")
+        check_net(net, f"{path}: {NET}", max(*TRIAL, *sizes_of(about["size"])))
         with archive.open(WEIGHTS) as file:
             found = fingerprint(about, net.decode(), file)
     rest = {key: about[key] for key in ("settings", "training", "scores", "ccnn")}
@@ -199,13 +211,16 @@ def check_members(members, path):
                             f"{LIMITS[member.filename]} are read; {AGAIN}")
 
 
-def check_net(data, where):
-    """The names of the net's layers that have weights; UserError if a layer is none of LAYERS."""
+def check_net(data, where, side=0):
+    """The names of the net's layers that have weights; UserError if a layer is none of LAYERS, or if the net would take
+    more memory for an image of side x side pixels than any model does."""
     net = parse_net(data, where)
-    for layer in (*net.layer, *net.layers):
+    for layer in net.layer:
         if layer.type not in LAYERS:
             raise UserError(f"{where}: layer {layer.name!r} is of type {layer.type!r}; a model holds no code, only the "
                             f"layers {', '.join(sorted(LAYERS))}: give a deploy net")
+    if side:
+        check_size(net, where, side)
     return {layer.name for layer in net.layer if layer.type == "Convolution"}
 
 
@@ -287,19 +302,6 @@ def not_a_number(text):
 def shortened(value):
     text = ascii(value)
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def only_weights(path, layers):
-    """A .caffemodel's bytes with the blobs of these layers alone: no training net, no paths, no gradients."""
-    from caffe.proto import caffe_pb2
-    model, kept = read_message(path, caffe_pb2.NetParameter()), caffe_pb2.NetParameter(name="ccnn")
-    for layer in (*model.layer, *model.layers):
-        if layer.blobs and layer.name in layers:
-            blobs = kept.layer.add(name=layer.name).blobs
-            blobs.extend(layer.blobs)
-            for blob in blobs:
-                blob.ClearField("diff")
-    return kept.SerializeToString(deterministic=True)
 
 
 def checksum(weights):

@@ -13,8 +13,7 @@ import numpy as np
 from ccnn._util.errors import Unable, UserError
 from ccnn._util.files import PathLike
 from ccnn.inference.caffe_net import no_blob
-from ccnn.nets.caffe_files import read_net
-from ccnn.nets.weights import Arrays, by, read_caffemodel
+from ccnn.nets.caffe_files import Arrays, by, read_caffemodel, read_net
 
 OPSET, IR_VERSION = 13, 8       # old ones, which phones and browsers know too
 
@@ -48,7 +47,7 @@ def to_onnx(prototxt: PathLike, weights: Sequence[PathLike], blob: str) -> Any:
 def layers_below(prototxt: PathLike, blob: str) -> list:
     """The layers that the last value of a blob depends on, in the net's order."""
     net = read_net(prototxt)
-    if net.layers or net.input:
+    if net.input:
         raise UnknownLayer(f"{prototxt}: is written in an old format of Caffe, which has no translation to ONNX; "
                            "upgrade_net_proto_text of Caffe makes a new one, or use --engine caffe")
     wanted, below = {blob}, []

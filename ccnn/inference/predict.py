@@ -27,13 +27,13 @@ from ccnn.images.labels import VOC_CLASSES, read_classes
 from ccnn.images.masks import Lost, save_mask
 from ccnn.images.overlays import overlay
 from ccnn.images.reading import read_image, shrink
-from ccnn.inference.caffe_net import check_labels, load_caffe, score_grid
+from ccnn.inference.caffe_net import check_labels, score_grid
 from ccnn.inference.engines import TRIAL, Forward, load_forward
 from ccnn.inference.model_file import read_model, sizes_of
 from ccnn.inference.probabilities import save_probabilities
 from ccnn.nets.backbones import backbone_of
-from ccnn.nets.caffe_files import read_net
-from ccnn.nets.weights import stored_layers, why_unfit
+from ccnn.nets.caffe_files import read_net, stored_layers
+from ccnn.nets.weights import why_unfit
 from ccnn.supervision.baselines import image_level_prior
 
 MODEL = ROOT / "models/head_size.ccnn"
@@ -88,7 +88,6 @@ def caffe_model(net: Path, weights: Path, classes: Optional[str],
 
 def find_weights(net: Path, weights: Path) -> list[Path]:
     """The files to load, in order: before a head's, those of the backbone that the net needs and the file lacks."""
-    load_caffe()
     backbone = backbone_of([layer.name for layer in read_net(net).layer])
     if not backbone or set(backbone.layers).intersection(stored_layers(weights)):
         return [weights]

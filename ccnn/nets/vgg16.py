@@ -20,7 +20,8 @@ from ccnn._util.files import PathLike, digest
 from ccnn._util.python_index import find_file
 from ccnn.images.reading import MEAN_BGR
 from ccnn.nets.backbones import VGG16
-from ccnn.nets.weights import Arrays, by, convolutions, read_caffemodel, write_caffemodel
+from ccnn.nets.caffe_files import Arrays, by, read_caffemodel, write_caffemodel
+from ccnn.nets.weights import convolutions
 
 TITLE, SIZE = "VGG-16's convolutions (64 MB)", 64 * 10**6
 

@@ -1,4 +1,4 @@
-"""Weights: .caffemodel files as arrays, the shapes that a net needs, and how the one becomes the other."""
+"""The weights that a net needs, by their shapes, and how those of another net become them."""
 import contextlib
 import json
 from collections.abc import Sequence
@@ -8,66 +8,11 @@ from typing import Optional
 import numpy as np
 
 from ccnn._util.errors import UserError
-from ccnn._util.files import PathLike, whole_file
+from ccnn._util.files import PathLike
 from ccnn.nets.backbones import BACKBONES, DEFAULT, Backbone
-from ccnn.nets.caffe_files import read_message, read_net
+from ccnn.nets.caffe_files import Arrays, by, read_caffemodel, read_net
 
-Arrays = dict[str, list[np.ndarray]]            # {layer: [weights, bias]}
 Shapes = dict[str, tuple[int, ...]]             # {layer: shape of its weights, O x C x h x w}
-
-
-def read_caffemodel(path: PathLike) -> Arrays:
-    """{layer: [arrays]} of a .caffemodel, also of one in Caffe's old format."""
-    return {layer.name: [blob_array(blob, f"{path}: layer {layer.name}") for blob in layer.blobs]
-            for layer in layers_with_weights(path)}
-
-
-def stored_layers(path: PathLike) -> list[str]:
-    """The names of the layers that have weights in a .caffemodel."""
-    return [layer.name for layer in layers_with_weights(path)]
-
-
-def layers_with_weights(path: PathLike) -> list:
-    from caffe.proto import caffe_pb2
-    model = read_message(path, caffe_pb2.NetParameter())
-    layers = [layer for layer in (*model.layer, *model.layers) if layer.blobs]      # layers: Caffe's old format
-    if not layers:
-        raise UserError(f"{path}: holds no weights; give a .caffemodel")
-    return layers
-
-
-def blob_array(blob, where: object) -> np.ndarray:
-    """A BlobProto as a float32 array; UserError unless it holds as many numbers as its shape says, all finite.
-
-    The blob is emptied but for its data, so that its encoding ends in the packed floats themselves: many times
-    faster than asking for them one by one.
-    """
-    shape = tuple(blob.shape.dim) or (blob.num, blob.channels, blob.height, blob.width)
-    count = len(blob.data)
-    if count != np.prod(shape):
-        raise UserError(f"{where}: holds {count} numbers, but its shape is {by(shape)}")
-    for field, _ in blob.ListFields():
-        if field.name != "data":
-            blob.ClearField(field.name)
-    array = np.frombuffer(blob.SerializeToString()[-4 * count:], "<f4").reshape(shape)
-    if not np.isfinite(array).all():
-        raise UserError(f"{where}: holds {np.count_nonzero(~np.isfinite(array))} NaN or infinite values")
-    return array
-
-
-def write_caffemodel(path: PathLike, weights: Arrays) -> None:
-    from caffe.proto import caffe_pb2
-    model = caffe_pb2.NetParameter(name=Path(path).stem)
-    for name, arrays in weights.items():
-        layer = model.layer.add(name=name, type="Convolution")
-        for array in arrays:
-            blob = layer.blobs.add()
-            blob.shape.dim.extend(array.shape)
-            # in parts, because a list of Python floats takes 8 times the memory
-            for part in np.array_split(array.ravel(), array.size // (1 << 20) + 1):
-                blob.data.extend(part.tolist())
-    with whole_file(path) as file:
-        file.write_bytes(model.SerializeToString())
 
 
 def convolutions(prototxt: PathLike) -> Shapes:
@@ -164,8 +109,3 @@ def adapt(arrays: list[np.ndarray], shape: tuple[int, ...]) -> tuple[Optional[li
         done = f"subsampled   {by(shape)}: every second row and column of {side}x{side}"
         return [weights[:, :, ::2, ::2], bias.ravel()], done
     return None, f"left random  {by(shape)}: the source's kernel is {side}x{side}"
-
-
-def by(shape: tuple[int, ...]) -> str:
-    """A shape as text: 64x3x3x3"""
-    return "x".join(map(str, shape))

@@ -9,7 +9,6 @@ import numpy as np
 from ccnn._util.errors import ImageError
 from ccnn._util.work_folder import claim
 from ccnn.images.reading import upright_shape
-from ccnn.inference.caffe_net import load_caffe
 from ccnn.nets.backbones import DEFAULT
 from ccnn.project.folder import Known, OwnFolder
 from ccnn.project.learn import RECIPE, Lesson
@@ -45,7 +44,6 @@ def compute_ahead(folder: Path, jobs: int) -> None:
     album.refresh()
     claim(album.root)
     files = readable(album)
-    load_caffe()
     while files:
         lesson = Ahead(album.root, files)
         try:

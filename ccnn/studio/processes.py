@@ -27,10 +27,8 @@ def begin(parent: int) -> None:
 
 
 def import_work() -> None:
-    """Import what the work will need; Caffe's messages hold the weights."""
-    from ccnn.inference.caffe_net import load_caffe
+    """Import what the work will need."""
     from ccnn.studio import exports, view  # noqa: F401
-    load_caffe()
 
 
 class Pool:

@@ -58,8 +58,8 @@ class Head(NamedTuple):
 
 
 def read_head(weights: Path, version: str, classes: Sequence[str], about: dict) -> Head:
-    """The classifier in a .caffemodel. It imports Caffe: let the pool do it."""
-    from ccnn.nets.weights import read_caffemodel
+    """The classifier in a .caffemodel."""
+    from ccnn.nets.caffe_files import read_caffemodel
     arrays = read_caffemodel(weights)
     try:
         (W, bias), (V, more) = (arrays[name] for name in ("fc8_cell", "fc8_image"))

@@ -228,16 +228,14 @@ class Steps:
 
 def train(comm, orders: Mapping[str, Any]) -> int:
     """Train, and return the status of this process."""
-    from caffe.proto import caffe_pb2
-
     from ccnn.inference.caffe_net import load_caffe
-    from ccnn.nets.caffe_files import parse_text
+    from ccnn.nets.caffe_files import parse_solver
     plan = meet(comm, orders)
     if plan is None:
         return 0
     with together(comm):
         caffe = load_caffe(orders["gpu"])
-        settings = parse_text(plan["solver"].encode(), "solver", caffe_pb2.SolverParameter(), "solver")
+        settings = parse_solver(plan["solver"].encode(), "solver")
         solver = build(caffe, comm, plan)
         steps = Steps(caffe, comm, solver, settings)
     steps.share_weights()

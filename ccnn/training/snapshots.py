@@ -8,8 +8,8 @@ from typing import Optional
 
 from ccnn._util.errors import UserError
 from ccnn._util.files import PathLike
-from ccnn.nets.caffe_files import MOMENTS, read_message
-from ccnn.nets.weights import Arrays, Shapes, blob_array, read_caffemodel
+from ccnn.nets.caffe_files import MOMENTS, Arrays, read_caffemodel, read_state
+from ccnn.nets.weights import Shapes
 
 log = logging.getLogger(__name__)
 
@@ -38,14 +38,13 @@ def check_snapshot(state_file: Path, shapes: Shapes, solver) -> int:
 
     A file cut between two of its fields is still valid protobuf, so the blobs are counted and compared too.
     """
-    from caffe.proto import caffe_pb2
-    state = read_message(state_file, caffe_pb2.SolverState())
-    weights = check_model(state.learned_net, shapes)
+    state = read_state(state_file)
+    weights = check_model(state.weights, shapes)
     wanted = [array.shape for arrays in weights.values() for array in arrays] * MOMENTS[solver.type]
-    history = [blob_array(blob, state_file).shape for blob in state.history]
-    if history != wanted or not state.HasField("current_step"):          # the last field that Caffe writes
+    history = [array.shape for array in state.history]
+    if history != wanted or state.step is None:
         raise UserError(f"{state_file}: keeps {len(history)} of {len(wanted)} blobs, or another net's")
-    return state.iter
+    return state.iteration
 
 
 def check_model(path: PathLike, shapes: Shapes) -> Arrays:

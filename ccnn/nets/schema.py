@@ -3,7 +3,7 @@
     net = message("NetParameter")           # an empty one
 
 The schema is compiled here, at the first call, with the few lines of grammar that it uses. Code that protoc generates
-works with neighbouring versions of the protobuf runtime only; this works with 3.20, which Caffe needs, and with today's.
+fits neighbouring versions of the protobuf runtime only. This fits 3.20, which Caffe needs, and today's.
 """
 import functools
 import re
@@ -21,7 +21,7 @@ def message(name: str) -> Any:
     return classes()[name]()
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def classes() -> dict[str, Any]:
     """{name: class} of all messages."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -45,7 +45,7 @@ def declare_file(file: Any, tokens: Iterator[str]) -> None:
         elif word == "message":
             declare_message(file.message_type.add(), tokens, file.package, enums)
         else:                               # syntax = "proto2"; package ccnn.caffe;
-            value = [token for token in iter(tokens.__next__, ";") if token != "="][0]
+            *_, value = iter(tokens.__next__, ";")
             setattr(file, word, value.strip('"'))
 
 

@@ -1,0 +1,59 @@
+"""How much memory a deploy net takes, told before it runs: a stranger's file may ask for any padding.
+
+    check_size(net, "cats.ccnn", 321)       # a NetParameter, for images of 321 x 321 pixels
+"""
+import math
+from typing import Any
+
+from ccnn._util.errors import UserError
+from ccnn.nets.caffe_files import by
+
+Shape = tuple[int, ...]         # channels, rows, columns
+
+MOST_NUMBERS = 1 << 28          # in a blob, or of a layer's weights: 1 GB. VGG-16 makes as many of 2000 x 2000 pixels
+
+
+def check_size(net: Any, where: object, side: int) -> None:
+    """UserError if a layer has more than MOST_NUMBERS weights, or makes more numbers of an image of side x side pixels.
+    """
+    shapes: dict[str, Shape] = {}
+    for layer in net.layer:
+        try:
+            shape, weights = layer_size(layer, [shapes[blob] for blob in layer.bottom], side)
+        except (KeyError, IndexError, ZeroDivisionError):
+            raise UserError(f"{where}: layer {layer.name!r} has no such bottom, no kernel or no stride") from None
+        if not 0 < min(shape) <= math.prod(shape) <= MOST_NUMBERS or weights > MOST_NUMBERS:
+            raise UserError(f"{where}: layer {layer.name!r} makes {by(shape)} numbers of an image of {side} x {side} "
+                            f"pixels, with {weights} weights; at least 1 and at most {MOST_NUMBERS} are possible")
+        shapes.update(dict.fromkeys(layer.top, shape))
+
+
+def layer_size(layer: Any, bottoms: list[Shape], side: int) -> tuple[Shape, int]:
+    """(the shape of its top, how many weights it has), of a layer of ccnn.inference.model_file.LAYERS."""
+    if layer.type == "Input":
+        return (3, side, side), max((math.prod(shape.dim) for shape in layer.input_param.shape), default=0)
+    channels, *grid = bottoms[0]
+    weights = 0
+    if layer.type == "Convolution":
+        p = layer.convolution_param
+        kernels = along(p, "kernel", p.kernel_size)
+        weights = p.num_output * channels // p.group * math.prod(kernels)
+        channels = p.num_output
+        grid = [(length + 2 * pad - dilation * (kernel - 1) - 1) // stride + 1
+                for length, kernel, stride, pad, dilation in zip(
+                    grid, kernels, along(p, "stride", p.stride or [1]), along(p, "pad", p.pad or [0]),
+                    along(p, "dilation", p.dilation or [1]))]
+    elif layer.type == "Pooling":
+        p = layer.pooling_param
+        grid = [1 if p.global_pooling else -((kernel - length - 2 * pad) // stride) + 1     # Caffe rounds up
+                for length, kernel, stride, pad in zip(grid, along(p, "kernel", [p.kernel_size]),
+                                                       along(p, "stride", [p.stride]), along(p, "pad", [p.pad]))]
+    elif layer.type == "Concat":
+        channels = sum(shape[0] for shape in bottoms)
+    return (channels, *grid), weights
+
+
+def along(p: Any, name: str, values: Any) -> list[int]:
+    """A setting of a convolution or a pooling, along rows and along columns."""
+    sides = [getattr(p, f"{name}_{axis}", 0) for axis in "hw"]
+    return sides if any(sides) else [values[0], values[-1]]
