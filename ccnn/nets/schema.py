@@ -7,9 +7,12 @@ fits neighbouring versions of the protobuf runtime only. This fits 3.20, which C
 """
 import functools
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from ccnn._util.errors import UserError
 
 SCHEMA = Path(__file__).with_name("schema.proto")
 
@@ -24,7 +27,11 @@ def message(name: str) -> Any:
 @functools.cache
 def classes() -> dict[str, Any]:
     """{name: class} of all messages."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+    try:
+        from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+    except ImportError as e:
+        raise UserError(f"nets are read with the package protobuf, which does not load ({e}); get it with: "
+                        f"{sys.executable} -m pip install protobuf") from None
     file = descriptor_pb2.FileDescriptorProto(name="ccnn/schema.proto")
     declare_file(file, (token for token in TOKEN.findall(SCHEMA.read_text()) if not token.startswith("//")))
     pool = descriptor_pool.DescriptorPool()
