@@ -13,10 +13,10 @@ import sys
 import caffe
 from read_ahead import read_ahead
 from reporting import Reporting
-from widen import widen
 
 from ccnn._util.errors import UserError
 from ccnn.data.samples import FeatureSamples, Samples
+from ccnn.data.widen import widen
 from ccnn.images.reading import to_blob
 
 

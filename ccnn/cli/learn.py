@@ -28,7 +28,7 @@ from ccnn.cli import command
 from ccnn.inference.caffe_net import load_caffe
 from ccnn.project.checks import check_folder, leave_out_unreadable
 from ccnn.project.folder import read_folder
-from ccnn.project.learn import RECIPE, Lesson
+from ccnn.project.learn import RECIPE, TRAINERS, Lesson
 from ccnn.project.results import folds, hold_out, look, scores, write
 
 UNCHECKED = "Nothing was held out: this was switched off with --no-check."
@@ -37,9 +37,10 @@ UNCHECKED = "Nothing was held out: this was switched off with --no-check."
 def main(argv=None):
     args = parse_args(argv)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")      # for Caffe: one process per core is faster than threads
-    load_caffe()
+    if args.trainer == "caffe":
+        load_caffe()
     folder, left_out = leave_out_unreadable(read_folder(args.photos))
-    lesson = Lesson(folder, args.steps, args.seed, args.again)
+    lesson = Lesson(folder, args.steps, args.seed, args.again, trainer=args.trainer)
     wanted = "plain" if args.no_check else "checked"
     trained = lesson.trained and lesson.model_is_there
     done = trained and lesson.is_reported(wanted)
@@ -82,4 +83,6 @@ def parse_args(argv):
         help="of the first weights and of the order of the photographs (default: %(default)s)")
     add("--jobs", type=command.count, default=os.cpu_count(), metavar="N",
         help="photographs whose features are computed at a time, with 1 GB of memory each (default: %(default)s)")
+    add("--trainer", choices=TRAINERS, default=TRAINERS[0],
+        help="numpy, or caffe: the reference, which takes longer and comes to the same (default: %(default)s)")
     return parser.parse_args(argv)

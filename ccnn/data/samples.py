@@ -152,13 +152,16 @@ class Samples:
 
     # What it shows
 
+    def chance(self, t):
+        """Four numbers in 0..1, which decide what of its image sample t shows; see load()."""
+        return np.random.default_rng((self.seed, 1, t)).random(4)
+
     def __getitem__(self, t):
         """Sample t: ({top: array}, [what is wrong with each image that was skipped for it])."""
         skipped = []
         for attempt in range(len(self.ids)):
-            chance = np.random.default_rng((self.seed, 1, t)).random(4)
             try:
-                return self.load(self.index(t, attempt), *chance), skipped
+                return self.load(self.index(t, attempt), *self.chance(t)), skipped
             except ImageError as error:
                 if self.damaged == "stop":
                     raise ImageError(f'{error}; "damaged": "skip" in param_str passes over such files') from None

@@ -248,6 +248,14 @@ def read_state(path: PathLike) -> State:
     return State(iteration, weights, [blob.array(path) for blob in history], step)
 
 
+def write_state(path: PathLike, state: State) -> None:
+    parts = [whole_number(1, state.iteration), *enclosed(2, [state.weights.encode()])]
+    for array in state.history:
+        parts += enclosed(3, blob_parts(array_blob(array)))
+    with whole_file(path) as file, open(file, "wb") as out:
+        out.writelines([*parts, whole_number(4, state.step or 0)])
+
+
 def whole(value: Any, name: str) -> int:
     if not isinstance(value, int):
         raise Damaged(f"{name} is not a number")

@@ -3,7 +3,7 @@
     lesson = Lesson(read_folder("photos"))
     print(lesson.beginning)             # what will be done, and why
     lesson.compute_features(jobs=2)
-    stopped = lesson.train()            # real `caffe train`; goes on where an earlier run was stopped
+    stopped = lesson.train()            # in NumPy, or by `caffe train`; goes on where an earlier run was stopped
     lesson.write_model()                # photos/model.ccnn
 
 A training has two rounds. The first learns from what is known of the photographs: their tags are constraints. Its net,
@@ -28,7 +28,7 @@ import shutil
 from collections.abc import Collection, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
 from ccnn._util.errors import UserError
 from ccnn._util.files import digest, lock, whole_file
@@ -48,12 +48,15 @@ from ccnn.project.folder import OwnFolder, fingerprint, reasons
 from ccnn.project.predictions import ask, label_mask, small_shape
 from ccnn.supervision.kinds import SUPERVISION
 from ccnn.supervision.rules_file import RULES_FILE
-from ccnn.training.caffe_training import Training, prepare
+from ccnn.training import head
+from ccnn.training.caffe_training import prepare
 from ccnn.training.features import check_index, compute, plan_features
 
 SOLVER = ROOT / "solvers/head_tags.prototxt"
 
 WEIGHTS = re.compile(r"runs/[0-9a-f]{16}/second_iter_\d+\.caffemodel")
+
+TRAINERS = ("numpy", "caffe")       # the first by default; the other is the reference, and needs Caffe
 
 LABELS = "labels"           # folder of the masks that the second round learns from
 
@@ -102,9 +105,9 @@ class Lesson:
     """
 
     def __init__(self, folder: OwnFolder, steps: Optional[int] = None, seed: int = 1, anew: bool = False,
-                 recipe: Recipe = RECIPE) -> None:
-        """anew : train again whether or not something has changed."""
-        self.folder, self.recipe, self.seed, self.anew = folder, recipe, seed, anew
+                 recipe: Recipe = RECIPE, trainer: str = TRAINERS[0]) -> None:
+        """anew : train again whether or not something has changed   trainer : of TRAINERS"""
+        self.folder, self.recipe, self.seed, self.anew, self.trainer = folder, recipe, seed, anew, trainer
         self.steps = steps or max(recipe.steps, round(recipe.epochs * len(folder.photographs) / 4))
         self.notes = check_rules(folder, self.supervision, self.numbers)
         self.trunk = VGG16.fetch_weights()
@@ -116,7 +119,8 @@ class Lesson:
                          "train": [first, second], "deploy": deploy, "solver": str(self.solver(self.steps)),
                          "features": {"sizes": list(recipe.sizes), "weights": digest(self.trunk),
                                       "trunk": digest(VGG16.net)},
-                         "settings": {"steps": steps, "seed": seed}}
+                         "settings": {"steps": steps, "seed": seed,
+                                      **({} if trainer == TRAINERS[0] else {"trainer": trainer})}}
         claim(folder.path)
         self.lock = lock(self.work / "lock", "process {holder} is learning from this folder; wait for its end, or stop "
                          "it (kill {holder})")
@@ -319,10 +323,21 @@ class Lesson:
         self.new_weights, self.new_steps = second.model, (first.solver.max_iter, second.solver.max_iter)
         return False
 
-    def begin_round(self, prefix: Path, steps: float, weights: Optional[Path] = None) -> Training:
+    @cached_property
+    def memory(self) -> head.FeatureMemory:
+        """The features of the photographs, for all that is trained and asked."""
+        return head.FeatureMemory()
+
+    def prepare(self, solver, weights: Optional[Path] = None, anew: bool = False) -> Any:
+        """A training by the trainer that was chosen, ready to run."""
+        if self.trainer == "caffe":
+            return prepare(solver, weights, anew=anew)
+        return head.prepare(solver, weights, anew, self.memory)
+
+    def begin_round(self, prefix: Path, steps: float, weights: Optional[Path] = None) -> Any:
         """One of the two trainings, which begins with these weights, or at random."""
         net = self.write_net(self.work / f"{prefix.name}.prototxt", labels=prefix.name == "second")
-        training = prepare(self.solver(round(steps), net, prefix), weights, anew=self.anew)
+        training = self.prepare(self.solver(round(steps), net, prefix), weights, anew=self.anew)
         if training.start_at and not training.finished:
             log.info("going on at step %d of %d", training.start_at, training.solver.max_iter)
         return training

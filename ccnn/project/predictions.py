@@ -4,7 +4,7 @@
         answer.scores, answer.loss          # the mean over the sizes at which the net sees a photograph
         label_mask(answer, shape)           # the most likely label of each cell under all that is known
 
-The net that is asked is the training net, with its data layer and its loss: a photograph's doubt is its own loss.
+The net is the training net, with its samples and its loss: a photograph's doubt is its own loss.
 """
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,10 +14,11 @@ import numpy as np
 
 from ccnn.images.grid import Scores, mean_scores
 from ccnn.images.reading import fit, upright_shape
-from ccnn.inference.caffe_net import load_caffe
 from ccnn.nets.backbones import VGG16
+from ccnn.nets.caffe_files import parse_net, read_caffemodel
 from ccnn.solver.constraints import Constraints
-from ccnn.supervision.known import ConstraintBuilder, solve
+from ccnn.supervision.known import solve
+from ccnn.training.head import HeadNet
 
 if TYPE_CHECKING:
     from ccnn.project.learn import Lesson
@@ -33,31 +34,21 @@ class Answer(NamedTuple):
 
 def ask(lesson: "Lesson", weights: Path, ids: Sequence[str], split: Optional[Path] = None) -> Iterator[Answer]:
     """The answers about all photographs of the folder, or of a split, in their order."""
-    caffe = load_caffe()
-    nets = {}
+    arrays, nets = read_caffemodel(weights), {}
     for size in lesson.recipe.sizes:
-        path = lesson.write_net(lesson.work / f"ask{size}.prototxt", sizes=[size], shuffle=False, split=split)
-        nets[size] = caffe.Net(str(path), caffe.TEST)
-        nets[size].copy_from(str(weights))
-    for id in ids:
+        text, _ = lesson.nets(lesson.folder.path.resolve(), sizes=[size], shuffle=False, split=split)
+        nets[size] = HeadNet(parse_net(text.encode(), lesson.work), lesson.work, lesson.memory)
+    for number, id in enumerate(ids):
         (height, width), answers = upright_shape(lesson.folder.photographs[id].file), []
         for size, net in nets.items():
-            net.forward()
-            f = net.blobs["fc8"].data[0].copy()
-            answers.append(Answer(id, (height, width), Scores(f, fit(height, width, size), VGG16.stride, VGG16.offset),
-                                  float(net.blobs["loss"].data), known(lesson, net, f.shape)))
+            sample = net.sample(number)
+            f = net.scores(net.from_arrays(arrays), sample)
+            scores = Scores(f.reshape(len(f), *sample.grid), fit(height, width, size), VGG16.stride, VGG16.offset)
+            loss = net.loss(f, sample.target, np.empty_like(f))
+            answers.append(Answer(id, (height, width), scores, loss, sample.target))
         scores = mean_scores([answer.scores for answer in answers])
         finest = next(answer for answer in answers if answer.scores.shape == scores.shape)
         yield finest._replace(scores=scores, loss=float(np.mean([answer.loss for answer in answers])))
-
-
-def known(lesson: "Lesson", net, shape: tuple) -> Constraints:
-    """What is known of the photograph that a net has just seen, as its loss layer makes it. shape : of the scores"""
-    labels, *grid = shape
-    arrays = [net.blobs[name].data[0] for name in lesson.supervision.names]
-    pixels = net.blobs["labels"].data[0] if "labels" in net.blobs else None
-    return ConstraintBuilder(lesson.supervision, lesson.bounds, lesson.folder.rules).build(
-        arrays, labels, tuple(grid), pixels)
 
 
 def label_mask(answer: Answer, shape: tuple) -> np.ndarray:

@@ -26,7 +26,7 @@ from ccnn.project.predictions import Answer, ask
 from ccnn.project.report import FOUND, NOTICED, SIDES, Photograph, Report, Tally, next_steps, write_report
 from ccnn.supervision.constraints import area_bounds
 from ccnn.training.caffe_log import read_log
-from ccnn.training.caffe_training import prepare, run_all
+from ccnn.training.caffe_training import run_all
 
 FEW = 300               # below so many photographs, each is held out once, in FOLDS parts; else one of PARTS parts
 
@@ -84,8 +84,12 @@ def hold_out(lesson: Lesson, parts: list) -> tuple:
     for k, held in enumerate(parts):
         split = write_list(place / f"{k}.txt", [id for id in ids if id not in set(held)])
         net = lesson.write_net(place / f"{k}.prototxt", split=split)
-        trainings.append(prepare(lesson.solver(round(lesson.steps * lesson.recipe.check), net, place / f"fold{k}")))
-    run_all(trainings, jobs=2)
+        steps = round(lesson.steps * lesson.recipe.check)
+        trainings.append(lesson.prepare(lesson.solver(steps, net, place / f"fold{k}")))
+    if lesson.trainer == "caffe":
+        run_all(trainings, jobs=2)
+    elif any(training.run() for training in trainings):
+        raise KeyboardInterrupt
     tallies = np.zeros((len(lesson.folder.classes) - 1, 3), int)
     for k, (held, training) in enumerate(zip(parts, trainings)):
         split = write_list(place / f"{k}-held.txt", held)

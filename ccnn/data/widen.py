@@ -2,7 +2,7 @@
 import numpy as np
 
 
-def widen(half, out):
+def widen(half: np.ndarray, out: np.ndarray) -> np.ndarray:
     """Write the finite float16 numbers of `half` into `out`, float32. Exact, and eight times as fast as NumPy 1.26.
 
     float16 has 1 sign bit, 5 of exponent (bias 15) and 10 of fraction; float32 has 1, 8 (bias 127) and 23.
@@ -14,3 +14,4 @@ def widen(half, out):
     np.left_shift(half.view(np.int16), 13, out=bits, dtype=np.int32)        # 1.
     np.bitwise_and(bits, ~np.int32(0x70000000), out=bits)                   # 2.
     np.multiply(out, np.float32(2.0 ** 112), out=out)                       # 3.
+    return out
