@@ -180,8 +180,9 @@ class HeadNet:
         """L x n, as the sample shows them: mirrored, if it is."""
         W, b, V, c = parameters
         x = sample.features
-        bias = b + c + V @ x.mean(axis=1) if V.any() else b + c
-        return self.turned(W @ x + bias[:, None], sample)
+        with np.errstate(over="ignore", invalid="ignore"):          # the loss refuses what is not finite
+            bias = b + c + V @ x.mean(axis=1) if V.any() else b + c
+            return self.turned(W @ x + bias[:, None], sample)
 
     @staticmethod
     def turned(values: np.ndarray, sample: Sample) -> np.ndarray:
@@ -376,7 +377,8 @@ class Training:
                     from None
         if not math.isfinite(loss):
             raise UserError(f"the loss is {loss} (at iteration {iteration}; log: {self.log})")
-        self.adam.step(iteration, self.parameters, gradients)
+        with np.errstate(over="ignore", invalid="ignore"):          # the next step tells
+            self.adam.step(iteration, self.parameters, gradients)
         return loss / self.solver.iter_size
 
     def write_log(self, kept: IO[str], iteration: int, loss: float) -> None:
