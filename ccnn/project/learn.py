@@ -33,7 +33,6 @@ from typing import Any, NamedTuple, Optional
 from ccnn._util.errors import UserError
 from ccnn._util.files import digest, lock, whole_file
 from ccnn._util.foreign_files import parse_json
-from ccnn._util.paths import ROOT
 from ccnn._util.progress import Progress
 from ccnn._util.text import plural
 from ccnn._util.work_folder import claim, entries, remove
@@ -41,8 +40,9 @@ from ccnn.images.formats import SUFFIX
 from ccnn.images.masks import save_mask
 from ccnn.inference.model_file import read_model, write_model
 from ccnn.nets.backbones import VGG16
-from ccnn.nets.caffe_files import read_solver
+from ccnn.nets.caffe_files import parse_solver
 from ccnn.nets.prototxt import SYSTEMS, own_nets
+from ccnn.nets.solvers import solver_texts
 from ccnn.project.checks import check_rules
 from ccnn.project.folder import OwnFolder, fingerprint, reasons
 from ccnn.project.predictions import ask, label_mask, small_shape
@@ -52,7 +52,7 @@ from ccnn.training import head
 from ccnn.training.caffe_training import prepare
 from ccnn.training.features import check_index, compute, plan_features
 
-SOLVER = ROOT / "solvers/head_tags.prototxt"
+SOLVER = "head_tags"            # of ccnn.nets.solvers
 
 WEIGHTS = re.compile(r"runs/[0-9a-f]{16}/second_iter_\d+\.caffemodel")
 
@@ -237,7 +237,7 @@ class Lesson:
 
     def solver(self, steps: int, net: Path = Path(), prefix: Path = Path()):
         """SolverParameter"""
-        solver = read_solver(SOLVER)
+        solver = parse_solver(solver_texts()[SOLVER].encode(), SOLVER)
         solver.net, solver.snapshot_prefix = str(net), str(prefix)
         solver.max_iter = max(1, steps)
         solver.base_lr, solver.random_seed = self.recipe.rate, self.seed

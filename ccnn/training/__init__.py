@@ -1,1 +1,1 @@
-"""Training with Caffe: cached features, runs that are checked, watched and continued, snapshots, Caffe's log."""
+"""Training: cached features, the linear head in NumPy, runs of Caffe that are checked and watched, snapshots, logs."""
