@@ -199,7 +199,7 @@ class TestOneFolder:
         with pytest.raises(UserError, match=f"the solver's {name} is .*--trainer caffe"):
             head.prepare(solver)
 
-    @pytest.mark.parametrize("net", ["demo_tags", "head_mil_fcn", "ccnn_tags"])
+    @pytest.mark.parametrize("net", ["conv5_tags", "head_mil_fcn", "ccnn_tags"])
     def test_another_net_is_refused_in_one_line(self, lesson, root, net):
         solver = solver_of(lesson, "ours")
         solver.net = str(root / f"prototxt/{net}.prototxt")
