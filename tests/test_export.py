@@ -24,7 +24,8 @@ def model(tmp_path):
 def test_a_program_that_follows_the_contract_gets_the_scores(model, tmp_path, capsys):
     """The code is that of --help."""
     export.main([str(model), str(tmp_path / "pets.onnx")])
-    assert "pets.onnx: 0.0 MB, 2 classes, photographs of 65 pixels; its scores are Caffe's" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "pets.onnx: 0.0 MB, 2 classes, photographs of 65 pixels; its scores are the model's" in said
     rgb = np.random.default_rng(0).integers(0, 256, (41, 65, 3), dtype=np.uint8)
     session = onnxruntime.InferenceSession(str(tmp_path / "pets.onnx"), providers=["CPUExecutionProvider"])
     about = {k: json.loads(v) for k, v in session.get_modelmeta().custom_metadata_map.items()}
@@ -46,6 +47,15 @@ def test_nothing_is_written_where_something_is_wrong(model, tmp_path, monkeypatc
     with pytest.raises(UserError, match="README.md: is not a whole .ccnn file"):
         export.main(["README.md", str(tmp_path / "pets.onnx")])
     monkeypatch.setattr(ccnn.inference.export, "to_blob", lambda rgb: np.zeros((3, *rgb.shape[:2]), np.float32))
-    with pytest.raises(UserError, match="pets.onnx: not written: the exported net's scores differ from Caffe's by"):
+    with pytest.raises(UserError, match="pets.onnx: not written: the exported net's scores differ from the model's by"):
         export.main([str(model), str(tmp_path / "pets.onnx")])
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_without_caffe_the_reference_is_the_engine_that_segments(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(ccnn.inference.export, "reference", lambda: "auto")
+    export.main([str(model), str(tmp_path / "pets.onnx")])
+    with_caffe = tmp_path / "again.onnx"
+    monkeypatch.undo()
+    export.main([str(model), str(with_caffe)])
+    assert (tmp_path / "pets.onnx").read_bytes() == with_caffe.read_bytes()

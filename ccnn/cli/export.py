@@ -4,8 +4,8 @@
     ccnn export models/head_size.ccnn voc.onnx
 
 The file holds the whole net in float32, the backbone included: 59 MB for a model of ccnn learn or of models/, 260 MB
-for the 8s net with fc6 and fc7. It is written only if ONNX Runtime computes the same scores from it as Caffe from the
-model, to 1e-4 of the largest score.
+for the 8s net with fc6 and fc7. It is written only if ONNX Runtime computes the same scores from it, to 1e-4 of the
+largest score, as Caffe from the model; where Caffe is not installed, as the engine of ccnn segment.
 
 What a program must do with it (the file carries these lines, too, as its doc_string):
 
@@ -40,4 +40,4 @@ def main(argv=None):
     warn_if_there(args.out)
     difference = export_model(files, args.out)
     print(f"{args.out}: {args.out.stat().st_size / 1e6:.1f} MB, {len(files.classes) - 1} classes, photographs of "
-          f"{files.size} pixels; its scores are Caffe's to {difference:.0e}")
+          f"{files.size} pixels; its scores are the model's to {difference:.0e}")
