@@ -200,12 +200,6 @@ def held_after(study, row, steps):
     return f"{choices.scores(study.trials, row)[tuple(changes)]:.1f}"
 
 
-def reduced(study, kind):
-    """How much more a CRF scores on photographs of the study's size than on the largest."""
-    found = {one["side"]: one["miou"] for one in study.sizes if one["crf"] == kind}
-    return f"{found[crf_sizes.SIDES[-1]] - found[crf_sizes.SIDES[0]]:+.1f}"
-
-
 def found_crf(study):
     """The kernel that the search on 100 images found: its weight, its distances in pixels and in levels of colour."""
     preset = Preset(**study.search["preset"])
@@ -267,7 +261,7 @@ def table(study, name):
 
 
 FIGURES = {verb.__name__: verb for verb in (
-    mean, gap, verdict, paper, paper_gap, gain, half, held, held_after, reduced, found_crf, bounds, paper_bounds,
+    mean, gap, verdict, paper, paper_gap, gain, half, held, held_after, found_crf, bounds, paper_bounds,
     deviation, paper_deviation, below_50, cues, p_with, things, not_run, table)}
 
 

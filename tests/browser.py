@@ -1,8 +1,9 @@
-"""A real browser, where there is one: how wide a page is on a screen of a given width."""
+"""HTML pages as tests see them: parsed, and in a real browser, where there is one."""
 import re
 import shutil
 import subprocess
 from html import escape
+from html.parser import HTMLParser
 
 import pytest
 
@@ -27,3 +28,39 @@ srcdoc="{escape(html)}" onload="
     found = re.search(r"<title>wide (\d+) (.*?)</title>", done.stdout)
     assert found, done.stderr
     return int(found[1]), found[2]
+
+
+VOID_TAGS = {"meta", "img"}
+
+
+class Parsed(HTMLParser):
+    """Elements [(tag, attributes)] and texts; every element must be closed in order."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.elements, self.texts, self.open = [], [], []
+        self.feed(html)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag not in VOID_TAGS:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, text):
+        if self.open[-1:] != ["style"]:
+            self.texts.append(text)
+
+    @property
+    def text(self):
+        return " ".join(" ".join(self.texts).split())
+
+    def all(self, tag):
+        return [attributes for found, attributes in self.elements if found == tag]

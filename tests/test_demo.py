@@ -6,14 +6,13 @@ import shlex
 import shutil
 import subprocess
 import xml.etree.ElementTree as ElementTree
-from html.parser import HTMLParser
 
 import demo_page
 import draw_demo
 import numpy as np
 import pytest
 import story as stories
-from browser import needs_browser, overflowing
+from browser import Parsed, needs_browser, overflowing
 from PIL import Image
 from test_architecture import durations
 from test_pictures import contrast
@@ -155,37 +154,6 @@ def test_a_training_that_fails_is_told_in_one_line(tmp_path, monkeypatch):
 
 # --- the page ------------------------------------------------------------------------------------------------------
 
-class Page(HTMLParser):
-    """Checks that tags are closed in order; collects addresses, images and text."""
-
-    VOID = {"meta", "img", "br", "link", "line", "rect", "path", "polyline"}
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.addresses, self.images, self.words, self.tags = [], [], [], [], []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attributes):
-        names = [name for name, _ in attributes]
-        assert len(names) == len(set(names))
-        self.tags.append(tag)
-        self.addresses += [value for name, value in attributes
-                           if name in ("src", "href", "srcset", "data", "action", "xlink:href")]
-        if tag == "img":
-            self.images.append(dict(attributes))
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        if tag not in self.VOID:
-            assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.words.append(data)
-
-
 def story(**changes):
     """A Story of noise, with numbers that can be found again."""
     rng = np.random.default_rng(0)
@@ -206,12 +174,12 @@ def story(**changes):
 
 def test_page_is_whole_and_needs_nothing_else():
     text = demo_page.page(story())
-    page = Page(text)
-    assert page.images and page.addresses
-    assert all(address.startswith("data:image/") for address in page.addresses)
+    page = Parsed(text)
     assert not re.search(r"url\(|@import|https?://", text)
-    assert "script" not in page.tags and "link" not in page.tags
-    for image in page.images:
+    assert not {"script", "link", "a"} & {tag for tag, _ in page.elements}
+    assert page.all("img")
+    for image in page.all("img"):
+        assert image["src"].startswith("data:image/")
         pixels = Image.open(io.BytesIO(base64.b64decode(image["src"].partition("base64,")[2])))
         pixels.load()
         assert pixels.size == (int(image["width"]), int(image["height"])) and image["alt"]
@@ -224,19 +192,19 @@ def test_a_short_demonstration_writes_the_page(tmp_path, monkeypatch, capfd):
     demo.main(["--work", "here", "--iterations", "12", "--images", "8", "4"])
     path = tmp_path / "here/output/demo/index.html"
     assert str(path) in capfd.readouterr().out
-    page = Page(path.read_text(encoding="utf-8"))
-    assert all(SYSTEMS[system].title in " ".join(page.words) for system in demo.COMPARED)
-    assert "after 12 iterations" in page.words and len(page.images) > 20
+    page = Parsed(path.read_text(encoding="utf-8"))
+    assert all(SYSTEMS[system].title in " ".join(page.texts) for system in demo.COMPARED)
+    assert "after 12 iterations" in page.texts and len(page.all("img")) > 20
 
 
 def test_page_shows_every_system_and_escapes_names():
-    page = Page(demo_page.page(story()))
-    words = " ".join(page.words)
+    page = Parsed(demo_page.page(story()))
+    words = page.text
     for result in story().results:
-        assert f"{result.miou:.1f}" in page.words and result.title in words and result.knows in words
+        assert f"{result.miou:.1f}" in page.texts and result.title in words and result.knows in words
     assert "<b>etle" in words and "kite & tail" in words
     assert "no model" in words
-    assert "b" not in page.open and "etle" not in page.tags
+    assert "etle" not in [tag for tag, _ in page.elements]
 
 
 def photograph(mask, shows, what="A cat & a dog"):
@@ -250,9 +218,9 @@ def test_page_shows_photographs_and_says_what_is_wrong():
     right, missed = photograph(mask, ("cat",)), photograph(mask, ("cat", "dog"), "Two")
     mask = mask.copy()
     mask[25:] = dog
-    page = Page(demo_page.page(story(photographs=[right, missed, photograph(mask, ("cat",))], no_photographs=None)))
-    words = " ".join(" ".join(page.words).split())
-    shown = [image["alt"] for image in page.images if image["width"] == "40"]
+    page = Parsed(demo_page.page(story(photographs=[right, missed, photograph(mask, ("cat",))], no_photographs=None)))
+    words = page.text
+    shown = [image["alt"] for image in page.all("img") if image["width"] == "40"]
     assert shown == [f"{what}, under the colours of the labels" for what in ("A cat & a dog", "Two", "A cat & a dog")]
     assert words.count("wrong:") == 1 and re.search(r"wrong: there is no\s+dog", words)
     assert words.count("missed:") == 1 and re.search(r"missed:\s+dog", words)

@@ -4,11 +4,10 @@ import io
 import re
 import shlex
 import shutil
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from browser import needs_browser, overflowing
+from browser import Parsed, needs_browser, overflowing
 from markupsafe import escape
 from PIL import Image
 from skimage import data
@@ -21,40 +20,6 @@ from ccnn.project.report import page as report_page
 
 CLASSES = ("background", "cat", "cup", "rocket")
 STYLE = (TEMPLATES / "style.css").read_text()
-VOID_TAGS = {"meta", "img", "line", "polyline"}
-
-
-class Parsed(HTMLParser):
-    """Elements [(tag, attributes)] and texts; every element must be closed in order."""
-
-    def __init__(self, html):
-        super().__init__()
-        self.elements, self.texts, self.open = [], [], []
-        self.feed(html)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag, attributes):
-        self.elements.append((tag, dict(attributes)))
-        if tag not in VOID_TAGS:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        self.elements.append((tag, dict(attributes)))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, text):
-        if self.open[-1:] != ["style"]:
-            self.texts.append(text)
-
-    @property
-    def text(self):
-        return " ".join(" ".join(self.texts).split())
-
-    def all(self, tag):
-        return [attributes for found, attributes in self.elements if found == tag]
 
 
 def photograph(name="a.jpg", tags=(1,), areas=(0.6, 0.4, 0, 0), bounds=None, doubt=0.1, picture=None):

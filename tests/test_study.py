@@ -800,7 +800,7 @@ def test_a_figure_of_the_pages(tmp_path):
             ("paper mil_base ilp", "32.6"), ("paper_gap crops tags", "+1.1"), ("paper_deviation", "0.74"),
             ("paper_bounds 0.1 0.2 0.5", "-3.9"), ("gain tags heads", "+6.0"), ("half tags", "21.0 ± 1.0"),
             ("held tags 1e-3", "34.4"), ("held tags", "36.1"), ("held_after tags 3968", "36.1"),
-            ("held tags 1e-3 ilp", "20.0"), ("reduced heads", "+0.3"),
+            ("held tags 1e-3 ilp", "20.0"),
             ("found_crf", "weight 4, 40 pixels of 500, 9 levels"),
             ("bounds 0.1 0.2 0.8", "+4.0"), ("deviation", "2.13"), ("below_50 size", "75"), ("cues classes", "61"),
             ("p_with tags", "37.8"), ("things tags small things", "1,234"), ("things tags large found", "70.2")):
@@ -808,7 +808,7 @@ def test_a_figure_of_the_pages(tmp_path):
         assert pages.filled(page, found) == f"It is <!-- {words} -->{figure}<!-- / -->.", words
     for words in ("mean crops", "mode tags", "gap tags", "gain size heads", "half crops",
                   "below_50 tags", "verdict crops tags", "paper_gap tags tags", "held tags 7", "held boxes",
-                  "reduced tuned", "table none", "mean tags a"):
+                  "table none", "mean tags a"):
         page.write_text(f"It is <!-- {words} --><!-- / -->.")
         with pytest.raises(UserError, match=f"page.md: {words}: is not a figure of study/pages.py, or its"):
             pages.filled(page, found)
