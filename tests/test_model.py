@@ -359,7 +359,8 @@ def test_a_wrong_model_json_is_refused(packed, tmp_path, change, said):
     assert str(caught.value).startswith(f"{tmp_path}/m.ccnn: model.json: ")
 
 
-@pytest.mark.parametrize("text", [b"{", b"[]", b"\xff\xfe", b"[" * 100_000, b'{"format": 1}', b'{"format": NaN}'])
+@pytest.mark.parametrize("text", [b"{", b"[]", b"\xff\xfe", b"[" * 100_000, b'{"format": 1}', b'{"format": NaN}',
+                                  b'{"format": ' + b"1" * 900_000 + b"}"])       # read as a number: half a minute
 def test_no_json_is_refused(packed, tmp_path, text):
     with pytest.raises(UserError, match="m.ccnn: model.json: does not describe a model: .*; copy it again, or train"):
         read_model(rewritten(packed, tmp_path / "m.ccnn", **{ABOUT: text}))

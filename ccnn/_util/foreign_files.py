@@ -88,6 +88,20 @@ def parse_json(path):
         raise UserError(f"{path}: is not JSON: {error}") from None
 
 
+def load_json(text, **options):
+    """json.loads; a ValueError also where brackets are nested too deeply, and for whole numbers of more than 19 digits,
+    of which a million take minutes to read."""
+    def whole(digits):
+        if len(digits) > 20:
+            raise ValueError(f"a number has {len(digits)} digits")
+        return int(digits)
+
+    try:
+        return json.loads(text, parse_int=whole, **options)
+    except RecursionError:
+        raise ValueError("its brackets are nested too deeply") from None
+
+
 def get(item, key, kind, where):
     """item[key], which must be of a kind."""
     value = item.get(key) if isinstance(item, dict) else None

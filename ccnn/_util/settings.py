@@ -11,6 +11,17 @@ from typing import Any, Callable, NamedTuple
 
 from ccnn._util.errors import UserError, suggest
 
+SIZES = range(32, 2001)     # pixels of a photograph's long side that a net may see
+
+
+def sizes_of(size: Any) -> tuple[int, ...]:
+    """(pixels, ...) of a model's `size`, one number or a list of them; ValueError if it is neither."""
+    sizes = tuple(size) if isinstance(size, list) else (size,)
+    if not sizes or not all(type(pixels) is int and pixels in SIZES for pixels in sizes) or len({*sizes}) < len(sizes):
+        raise ValueError(f"size must be {SIZES[0]}..{SIZES[-1]}, or a list of such numbers, each once; got "
+                         f"{size!a:.60}")
+    return sizes
+
 
 class Kind(NamedTuple):
     """What a value must be."""

@@ -11,7 +11,7 @@ from typing import Callable, NoReturn, Optional, Union
 
 from ccnn._util.errors import UserError
 from ccnn._util.paths import packages
-from ccnn.inference.model_file import sizes_of
+from ccnn._util.settings import sizes_of
 
 
 def parser(doc: Optional[str]) -> argparse.ArgumentParser:

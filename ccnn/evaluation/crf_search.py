@@ -19,6 +19,7 @@ import numpy as np
 
 from ccnn._util.errors import UserError
 from ccnn._util.files import digest, whole_file
+from ccnn._util.foreign_files import load_json
 from ccnn._util.progress import Progress
 from ccnn._util.workers import Jobs, in_processes
 from ccnn.crf.dense import LONG_SIDE, PRESETS, Preset
@@ -53,7 +54,7 @@ class Search:
     def resume(self) -> None:
         """Take over what an earlier search on the same files has tried."""
         try:
-            kept = json.loads(self.path.read_text())
+            kept = load_json(self.path.read_text())
             inputs, tried = kept["inputs"], kept["tried"]
             self.miou = {preset and Preset(**preset): float(miou) for preset, miou in tried}
         except (ValueError, KeyError, TypeError, AttributeError):

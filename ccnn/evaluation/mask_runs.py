@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ccnn._util.errors import UserError
+from ccnn._util.foreign_files import load_json
 from ccnn.evaluation.scores import Score, confusions, scored
 
 
@@ -60,7 +61,7 @@ def result_text(scores: Sequence[Score], split: str, images: int, classes: Seque
 def read_result(path: Path) -> MaskRun:
     """A stored result as a run; its numbers are computed again from the confusion matrices."""
     try:
-        result = json.loads(path.read_text())
+        result = load_json(path.read_text())
         about = {key: result[key] for key in ("split", "images", "classes")}
         stored = [Score(**row) for row in result["rows"] if row["confusion"]]
         matrices = [np.array(score.confusion) for score in stored]

@@ -26,6 +26,8 @@ import numpy as np
 
 from ccnn._util.errors import Unable, UserError
 from ccnn._util.files import whole_file
+from ccnn._util.foreign_files import load_json
+from ccnn._util.settings import sizes_of
 from ccnn.images.labels import VOC_CLASSES, VOID
 from ccnn.images.reading import MEAN_BGR
 from ccnn.inference.caffe_net import check_labels, check_scores, load_net
@@ -40,8 +42,6 @@ FORMAT = 1
 NET, WEIGHTS, ABOUT = MEMBERS = ("deploy.prototxt", "weights.caffemodel", "model.json")
 
 LIMITS = {NET: 1 << 20, WEIGHTS: (1 << 31) - 1, ABOUT: 1 << 20}       # bytes; protobuf reads no more than 2 GB
-
-SIZES = range(32, 2001)     # pixels of a photograph's long side that a net may see
 
 LAYERS = {"Bias", "Concat", "Convolution", "Dropout", "Input", "Pooling", "Power", "ReLU", "Reshape"}
 
@@ -227,7 +227,7 @@ def check_net(data, where, side=0):
 def check_about(data, where):
     """What model.json says, if it is all there and of the right shape."""
     try:
-        about = json.loads(data.decode(), parse_constant=not_a_number)
+        about = load_json(data.decode(), parse_constant=not_a_number)
         if not isinstance(about, dict) or type(about.get("format")) is not int:
             raise ValueError("it says no format")
         if about["format"] != FORMAT:
@@ -242,7 +242,7 @@ def check_about(data, where):
         check_values(about)
     except UserError:
         raise
-    except (ValueError, RecursionError) as e:
+    except ValueError as e:
         raise UserError(f"{where}: does not describe a model: {e}; {AGAIN}") from None
     return about
 
@@ -284,15 +284,6 @@ def check_classes(classes):
     twice = {name for name in plain if plain.count(name) > 1}
     if twice:
         raise ValueError(f"the class {min(twice)!r} is there twice")
-
-
-def sizes_of(size):
-    """(pixels, ...) of a model's `size`, one number or a list of them; ValueError if it is neither."""
-    sizes = tuple(size) if isinstance(size, list) else (size,)
-    if not sizes or not all(type(pixels) is int and pixels in SIZES for pixels in sizes) or len({*sizes}) < len(sizes):
-        raise ValueError(f"size must be {SIZES[0]}..{SIZES[-1]}, or a list of such numbers, each once; got "
-                         f"{shortened(size)}")
-    return sizes
 
 
 def not_a_number(text):

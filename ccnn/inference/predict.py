@@ -9,7 +9,6 @@ are enlarged to the photograph strip by strip.
 """
 import contextlib
 import functools
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, Optional, Union
@@ -19,7 +18,9 @@ from scipy.special import softmax
 
 from ccnn._util.errors import Unable, UserError
 from ccnn._util.files import digest, whole_file
+from ccnn._util.foreign_files import load_json, read_bytes
 from ccnn._util.paths import ROOT
+from ccnn._util.settings import sizes_of
 from ccnn._util.workers import Jobs, in_processes
 from ccnn.crf.dense import LONG_SIDE, Preset, sharpen
 from ccnn.images.grid import Scores, label_map, mean_scores, mirrored, positions, sample
@@ -29,7 +30,7 @@ from ccnn.images.overlays import overlay
 from ccnn.images.reading import read_image, shrink
 from ccnn.inference.caffe_net import check_labels, score_grid
 from ccnn.inference.engines import TRIAL, Forward, load_forward
-from ccnn.inference.model_file import read_model, sizes_of
+from ccnn.inference.model_file import read_model
 from ccnn.inference.probabilities import save_probabilities
 from ccnn.nets.backbones import backbone_of
 from ccnn.nets.caffe_files import read_net, stored_layers
@@ -100,7 +101,7 @@ def read_about(net: Path, weights: Path) -> dict[str, Any]:
     if not path:
         return {}
     try:
-        about = json.loads(path.read_text())
+        about = load_json(read_bytes(path))
         sizes_of(about.get("size", LONG_SIDE))
         classes = about.get("classes", VOC_CLASSES)
         if not all(isinstance(name, str) for name in classes) or not 2 <= len(classes) < 255:

@@ -1,6 +1,5 @@
 """The weights that a net needs, by their shapes, and how those of another net become them."""
 import contextlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
@@ -9,6 +8,7 @@ import numpy as np
 
 from ccnn._util.errors import UserError
 from ccnn._util.files import PathLike
+from ccnn._util.foreign_files import load_json
 from ccnn.nets.backbones import BACKBONES, DEFAULT, Backbone
 from ccnn.nets.caffe_files import Arrays, by, read_caffemodel, read_net
 
@@ -40,8 +40,9 @@ def convolutions(prototxt: PathLike) -> Shapes:
 
 def backbone_under(data_layer) -> Backbone:
     """The backbone whose features a data layer reads, which is the setting `backbone` of it."""
-    with contextlib.suppress(ValueError, AttributeError):       # the layer itself says what is wrong with its settings
-        return BACKBONES.get(json.loads(data_layer.python_param.param_str).get("backbone"), DEFAULT)
+    # the layer itself reports what is wrong with its settings
+    with contextlib.suppress(ValueError, AttributeError, TypeError):
+        return BACKBONES.get(load_json(data_layer.python_param.param_str).get("backbone"), DEFAULT)
     return DEFAULT
 
 
