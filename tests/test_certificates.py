@@ -82,3 +82,41 @@ def test_scores_of_labels_that_cannot_appear_are_read_for_the_gradient_only(c, d
     f[2, 7] = np.nan                                            # this one may appear
     with pytest.raises(ValueError, match="label 2, pixel 7$" if np.isfinite(bad) else "scores hold 2 NaN"):
         ccnn.maximize(f, c)
+
+
+# Rows at high prices, whose rounding errors count
+
+def expensive(rng):
+    """Scores, and rows of any unit whose price times their entries is 1e5 to 1e10."""
+    L, n, k = rng.integers(2, 6), rng.integers(4, 100), rng.integers(1, 4)
+    A = rng.normal(size=(k, L)) * 10 ** rng.uniform(-2, 4, (k, 1))
+    regions = rng.random((k, n)) if rng.random() < 0.3 else np.ones((k, n))
+    low, high = (regions.mean(axis=1) * side for side in (A.min(axis=1), A.max(axis=1)))
+    beta = 10 ** rng.uniform(5, 10, k) / np.abs(A).max(axis=1)
+    return rng.normal(0, rng.choice([0.1, 1, 5]), (L, n)), Constraints(
+        A, low + (high - low) * rng.uniform(-0.1, 1.1, k), beta, None, regions)
+
+
+def exact_gap(f, c, lam):
+    """primal - dual at p(lam) in numbers of 64 bits after the point, for soft rows."""
+    a = (c.A[:, :, None] * c.regions[:, None]).astype(np.longdouble)                    # k x L x n
+    z = f + np.tensordot(lam.astype(np.longdouble), a, 1)
+    p = np.exp(z - z.max(axis=0))
+    short = c.b - (a * (p / p.sum(axis=0))).sum(axis=(1, 2)) / f.shape[1]
+    return float(np.where(short > 0, (c.beta - lam.astype(np.longdouble)) * short, -lam * short).sum())
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="needs numbers that are longer than float64")
+def test_no_rounding_error_makes_a_point_optimal():
+    """The gap is an upper bound, whatever the prices; and most points can still be certified."""
+    optimal = 0
+    for seed in range(300):
+        f, c = expensive(np.random.default_rng(seed))
+        s = ccnn.maximize(f, c)
+        assert s.status in ("optimal", "stalled") and s.gap >= 0
+        assert exact_gap(f, c, s.lam) <= s.gap + 1e-13, f"problem {seed}: {s}"
+        optimal += s.status == "optimal"
+    assert optimal > 200
+    # the authors' 1e10 for infinity, on a problem of usual size
+    f = np.random.default_rng(0).normal(size=(3, 1000))
+    assert ccnn.maximize(f, Constraints(np.eye(3)[1:], [0.6, 0.1], [1e10, 1e10])).status == "optimal"

@@ -37,7 +37,7 @@ cdef void projected_gradient_ascent(Dual problem) noexcept nogil:
             problem.lam, new_lam = new_lam, problem.lam
             problem.v, new_v = new_v, problem.v
             problem.value = new_value
-            problem.certify()
+            problem.certify(NULL)
             alpha *= 2
         else:
             alpha *= 0.5

@@ -82,7 +82,7 @@ cdef void newton_steps(Dual problem, Workspace* s, Py_ssize_t passes, double rou
                 return
         reach = 0
         for j in range(k):
-            s.new_lam[j] = problem.lam[j] + s.step[j]
+            s.new_lam[j] = min(max(problem.lam[j] + s.step[j], 0), problem.beta[j])         # rounding may leave the box
             if s.step[j] >= s.upper[j] and s.upper[j] == problem.beta[j] - problem.lam[j]:
                 s.new_lam[j] = problem.beta[j]
             reach = max(reach, fabs(s.step[j]))
@@ -97,7 +97,7 @@ cdef void newton_steps(Dual problem, Workspace* s, Py_ssize_t passes, double rou
             problem.v, s.new_v = s.new_v, problem.v
             s.H, s.new_H = s.new_H, s.H
             problem.value = new_value
-            problem.certify()
+            problem.certify(s.H)
             if reach > 0.99 * radius and new_slope >= 0:                                    # 4
                 radius *= 4
         else:

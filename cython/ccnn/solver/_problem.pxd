@@ -24,6 +24,7 @@ cdef class Dual:
     cdef double* magnitude          # k           and mean_i max_l |a_jil|, which bounds its rounding errors
     cdef double* energy             # k           mean_i (max_l a_jil - min_l a_jil)^2
     cdef double* widest             # k           max_i (max_l a_jil - min_l a_jil)
+    cdef double* largest            # k           max_il |a_jil|
     cdef double* unit               # k           the rows are multiplied by this power of 2, so that energy is about 1
     cdef double* tolerance          # k           a hard row holds if it is violated by at most this
     cdef bint rescaled              # is a unit not 1?
@@ -73,7 +74,7 @@ cdef class Dual:
     cdef void normalise(self) noexcept nogil
     cdef void start(self, double* H) noexcept nogil
     cdef double measure(self, const double* lam, double* v, double* H) noexcept nogil
-    cdef void certify(self) noexcept nogil
+    cdef void certify(self, const double* H) noexcept nogil
     cdef bint certify_ahead(self, double* lam, const double* step, const double* H) noexcept nogil
     cdef bint is_feasible(self) noexcept nogil
     cdef bint is_optimal(self) noexcept nogil
@@ -94,6 +95,7 @@ cdef class Dual:
         self.magnitude[j] += share * max(fabs(low), fabs(high))
         self.energy[j] += share * (high - low) * (high - low)
         self.widest[j] = max(self.widest[j], high - low)
+        self.largest[j] = max(self.largest[j], max(fabs(low), fabs(high)))
 
     cdef inline double score(self, Py_ssize_t l, Py_ssize_t i) noexcept nogil:
         return self.f32[l * self.n + i] if self.f32 != NULL else self.f64[l * self.n + i]

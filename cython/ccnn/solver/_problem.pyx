@@ -20,6 +20,15 @@ exp(f_li + sum_j lam_j a_jil). For this p the duality gap needs only the values 
 
 so every pass over the pixels certifies its own point. All sums are float64.
 
+Rounding makes v_j uncertain by e_j. The error of the sum is in proportion to m_j = mean_i max_l |a_jil|, the error of the
+exponents to sum_h lam_h M_h, M_h = max_il |a_hil|. An error of at most x in the exponents of a pixel changes v_j there by
+at most x times the standard deviation of the row under p, and the mean of these is at most sqrt(H_jj), so
+
+    e_j = ERROR (m_j + |b_j| + sqrt(H_jj) (1 + sum_h lam_h M_h))
+
+The gap is the largest that any v_j within e_j has. At prices up to 1e5 this changes nothing; a row at a price of 1e10
+would seem violated or not by chance. So a row at such a price aims inside by 1.2 e_j, as hard rows do.
+
 A step d that is small enough needs no pass. Let u_il = sum_j d_j a_jil, and H the covariance of the rows. On the way from
 lam to lam + d the second derivative of v_j is mean_i E[(a_j - E a_j) (u - E u)^2], at most w_j times d'Hd exp(r), where
 w_j is the widest range of row j at a pixel and r = sum_j |d_j| w_j bounds how much p can change: by exp(+-r). So
@@ -49,10 +58,11 @@ cdef extern from *:
     #define AHEAD 0.1           /* a row is known without a pass if its error is at most this part of its tolerance */
     #define ROUNDING 1e-12      /* or by this part of its entries: what rounding may change */
     #define CONTRADICTION 1e-10 /* a bound beyond reach by this part of the entries proves a contradiction */
+    #define ERROR 5e-16         /* of a sum over pixels, an exponent or an exponential, as a part of its size */
     #define LARGEST_SCORE 1e60  /* hardness * f: larger scores come from a net that has diverged */
     #define POLL 100            /* milliseconds between two checks for ^C */
     """
-    const double FEASIBLE, AHEAD, ROUNDING, CONTRADICTION, LARGEST_SCORE
+    const double FEASIBLE, AHEAD, ROUNDING, CONTRADICTION, ERROR, LARGEST_SCORE
     const long long POLL
 
 FLOAT = np.dtype(np.float32)
@@ -108,7 +118,7 @@ cdef class Dual:
         self.b, self.beta, self.unit, self.tolerance = reals(m, k), reals(m, k), reals(m, k), reals(m, k)
         self.low, self.high, self.magnitude, self.energy = reals(m, k), reals(m, k), reals(m, k), reals(m, k)
         self.lam, self.v, self.g, self.x, self.spare_v = reals(m, k), reals(m, k), reals(m, k), reals(m, k), reals(m, k)
-        self.ray, self.mark, self.widest = reals(m, k), reals(m, k), reals(m, k)
+        self.ray, self.mark, self.widest, self.largest = reals(m, k), reals(m, k), reals(m, k), reals(m, k)
         if m.failed:
             raise MemoryError(f"the solver needs {m.failed} bytes more")
         for j in range(k):
@@ -183,6 +193,7 @@ cdef class Dual:
             self.high[j] *= self.unit[j]
             self.magnitude[j] *= self.unit[j]
             self.widest[j] *= self.unit[j]
+            self.largest[j] *= self.unit[j]
             self.ray[j] /= self.unit[j]
             if self.beta[j] < HARD:
                 self.beta[j] = min(self.beta[j] / self.unit[j], 0.1 * HARD)
@@ -233,22 +244,30 @@ cdef class Dual:
 
     cdef void start(self, double* H) noexcept nogil:
         self.value = self.measure(self.lam, self.v, H)
-        self.certify()
+        self.certify(H)
 
-    cdef void certify(self) noexcept nogil:
-        """At a new lam: gradient, duality gap and residual (see the module's docstring)."""
+    cdef void certify(self, const double* H) noexcept nogil:
+        """At a new lam: gradient, duality gap and residual (see the module's docstring). H may be NULL."""
         cdef Py_ssize_t j
-        cdef double short, target
+        cdef double short, target, deviation, error, exponent = 1, notable = 0.2 * self.tol
         self.gap = self.residual = 0
         for j in range(self.k):
+            exponent += self.lam[j] * self.largest[j]
+        for j in range(self.k):
             short = self.b[j] - self.v[j]
+            deviation = self.widest[j]
+            if H != NULL:                                       # which has rounding errors, too
+                deviation = min(deviation, sqrt(1.05 * max(H[j * self.k + j], 0) + ROUNDING))
+            error = ERROR * (self.magnitude[j] + fabs(self.b[j]) + deviation * exponent)
             if self.beta[j] < HARD:
                 self.g[j] = short
-                self.gap += (self.beta[j] - self.lam[j]) * short if short > 0 else -self.lam[j] * short
+                if (self.beta[j] - self.lam[j]) * error > notable / self.k:
+                    self.g[j] += 1.2 * error
+                self.gap += max((self.beta[j] - self.lam[j]) * (short + error), self.lam[j] * (error - short))
             else:
                 # aim inside, so that the returned p obeys the row; but never at a cost that tol would notice
-                self.g[j] = short + min(0.5 * self.tolerance[j], 0.2 * self.tol / (self.k * max(self.lam[j], 1e-9)))
-                self.gap += self.lam[j] * fabs(short)
+                self.g[j] = short + min(0.5 * self.tolerance[j], notable / (self.k * max(self.lam[j], 1e-9)))
+                self.gap += self.lam[j] * (fabs(short) + error)
             target = self.lam[j] + short
             target = 0 if target < 0 else self.beta[j] if target > self.beta[j] else target
             self.residual = max(self.residual, fabs(self.lam[j] - target))
@@ -280,17 +299,17 @@ cdef class Dual:
                 return False
             doubt += x * max(lam[j], self.beta[j] - lam[j] if self.beta[j] < HARD else 0)
         self.lam, self.v, self.spare_v = lam, ahead, v
-        self.certify()
+        self.certify(H)                                         # exp(0.01) times H at most, there
         self.gap += doubt
         if self.is_optimal():
             self.value += slope - 0.5 * decrement
             return True
         self.lam, self.v, self.spare_v = here, v, ahead
-        self.certify()
+        self.certify(H)
         return False
 
     cdef bint is_optimal(self) noexcept nogil:
-        return self.gap <= self.tol and self.is_feasible()
+        return 0 <= self.gap <= self.tol and self.is_feasible()
 
     cdef bint is_feasible(self) noexcept nogil:
         """Do the hard rows hold? Soft rows always do, at their price."""

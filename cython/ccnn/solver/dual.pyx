@@ -34,7 +34,7 @@ cdef class Solution:
     p          (L, n)  the latent distribution, in the scores' dtype
     lam        (k,)    the dual variables
     value      the optimal value, mean_i KL(p_i || softmax(hardness * f_i)) + beta' xi; NaN if a score is no number
-    gap        primal - dual at this point, float64; inf if a hard row does not hold
+    gap        primal - dual at this point, rounding errors included; inf if a hard row does not hold
     residual   the largest violation of the optimality conditions, |lam - clip(lam + b - v, 0, beta)|
     iterations passes over the pixels
     status     "optimal": gap <= tol, and hard rows hold to a billionth of their range
