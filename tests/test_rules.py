@@ -354,7 +354,7 @@ def test_scribbles_are_checked_against_the_tags(rules, tmp_path):
         f"{folder}, b.png: marks 'dog', which is not among the tags of 'b'",
         f"{folder}, bb.png: there is no photograph of that name; did you mean 'b'?",
         f"{folder}, c.png: {folder}/c.png: is not an image that can be read; need JPEG, PNG, WebP, TIFF, BMP or GIF",
-        f"{folder}, d.jpg: JPEG changes colours; save it as PNG"]
+        f"{folder}, d.jpg: is not a PNG, the format that keeps colours; save it as PNG"]
 
 
 # The page
