@@ -34,26 +34,26 @@ class ConstrainedLossLayer(LossLayer):
       "share"  tags, and share: N x 1, the part of the image that is background
       "size"   tags, and sizes: N x L, 1 where a label covers more than a tenth of the image
       "boxes"  boxes    N x B x 5, (label, y0, x0, y1, x1) on the score grid, half-open; label -1: no box
-    then, if wished,
+    then, optionally,
                labels   N x 1 x H x W, the label of a pixel, 255 where it is unknown
     and, if hold > 1,
                number   N x 2, the number of the image, and 1 if it is mirrored
     top[0]     loss     mean over images of mean_i KL(p_i || q_i); of the sum over i unless normalize
-    top[1]     diagnostics, if wished: N x 4, the largest violation of a constraint by q, the solver's duality
+    top[1]     diagnostics, optional: N x 4, the largest violation of a constraint by q, the solver's duality
                gap (inf where the constraints contradict each other), its iterations, its seconds
 
     param_str  JSON: SETTINGS, and the keyword arguments of the constraint function: tag_constraints,
                share_constraints, size_constraints or box_constraints. "inf" is the price of a hard row
 
-    What is known of the classes ("priors") goes before the bounds of the supervision, and is below what is known of
-    pixels.
+    Rules about the classes ("priors") override the bounds of the supervision, and known pixels override both; see
+    ccnn.supervision.known.
 
     The gradient is q - p per pixel. At hardness 1 it is the gradient of the optimal value KL + beta' xi; at any other
     hardness, of KL with p held fixed, as in the authors' experiments.
 
     With hold = K the layer minimises the same energy in turns, as section 4 describes it: p is found at every K-th
-    visit of an image, and held fixed between. The loss then is KL(p || q) with that p; the price beta' xi of its slack
-    does not change. What is held lies in memory: a training that is resumed begins by finding every p anew.
+    visit of an image, and held fixed in between. The loss is then KL(p || q) with that p; the price beta' xi of its
+    slack does not change. Held distributions are kept in memory: a resumed training starts by computing every p again.
 
     Contradictory constraints (status "infeasible": a scribble larger than a hard upper bound) do not end a training.
     The layer trains the image on the labels that each pixel may have, without the bounds. It counts such images, and

@@ -67,7 +67,7 @@ def guess(features, known, ridge=1000):
 def guess_shares(root, features, names, known, out):
     """Write the file of shares of the images `names`, guessed from the masks of those that are `known`.
 
-    An image is told by the mean of its features over all cells; `features` is their folder.
+    An image is represented by the mean of its features over all cells; `features` is their folder.
     """
     means = np.array([image_mean(features / f"{name}.npy") for name in names])
     number = {name: k for k, name in enumerate(names)}

@@ -204,10 +204,10 @@ def answer_all(head: Head, work: Path, questions: Sequence[Question]) -> list:
             continue
         f = scores.values
         areas = np.bincount(f.argmax(axis=0).ravel(), minlength=len(f)) / f[0].size
-        told = {"number": number, "areas": [rounded(area) for area in areas], "doubt": None}
+        found = {"number": number, "areas": [rounded(area) for area in areas], "doubt": None}
         if known and known.classes == head.classes:
-            told["doubt"] = rounded(doubt(f, constraints_of(known, scores, size)))
-        answers.append(told)
+            found["doubt"] = rounded(doubt(f, constraints_of(known, scores, size)))
+        answers.append(found)
     return answers
 
 

@@ -1,8 +1,9 @@
 """From what is known of an image to the constraints on its latent distribution.
 
-`constraints` has the paper's: tags, sizes, boxes, masks. `kinds` lists what a training may be supervised by, `rules`
-and `rules_file` read constraints.toml, `marks` reads points and scribbles, and `baselines` has the mathematics of the
-systems that the paper compares with.
+`known` combines everything known about an image and solves for p: start reading there. `constraints` has the paper's
+rows: tags, sizes, boxes, masks. `kinds` lists the kinds of supervision, `rules` and `rules_file` read constraints.toml,
+`marks` reads points and scribbles, `crops` has the annotation of a crop, and `baselines` the mathematics of the systems
+that the paper compares with.
 """
 from ccnn.supervision.constraints import box_constraints, mask_constraints, size_constraints, tag_constraints
 

@@ -10,8 +10,8 @@ Every rule is one linear row on p, for photographs whose tags have all of its cl
 
 A scribble is a mask: p_i(l) = 1 where it says l. What no linear row can say is refused.
 
-The file goes before what tags and sizes assume by themselves (tag_constraints, size_constraints): `apply` leaves out
-a bound of theirs on an area of which the file gives the same bound, and a hard one that contradicts the file.
+The file overrides the default bounds of tags and sizes (tag_constraints, size_constraints): `apply` leaves out their
+bound on an area if the file gives the same bound, and any hard bound that contradicts the file.
 """
 from typing import NamedTuple, Optional
 
@@ -39,7 +39,7 @@ class Rule(NamedTuple):
 
 
 class Rules:
-    """What a file says.
+    """The rules of a constraints.toml.
 
     rules      [Rule]
     areas      {label: {"least": 0.1, "most": 0.5}}, what it says of single classes
