@@ -17,7 +17,16 @@ from ccnn.cli import pack_model
 from ccnn.cli import segment as infer
 from ccnn.images.labels import VOC_CLASSES
 from ccnn.inference.caffe_net import forward, load_caffe, load_net
-from ccnn.inference.model_file import ABOUT, LAYERS, NET, WEIGHTS, only_weights, read_model, sizes_of, write_model
+from ccnn.inference.model_file import (
+    ABOUT,
+    ALLOWED_LAYERS,
+    NET,
+    WEIGHTS,
+    only_weights,
+    read_model,
+    sizes_of,
+    write_model,
+)
 from ccnn.nets.backbones import BACKBONES, VGG16
 from ccnn.nets.caffe_files import read_net, stored_layers
 from ccnn.supervision.kinds import SUPERVISION
@@ -226,7 +235,7 @@ def test_a_model_replaced_after_it_was_read_is_not_mixed_with_the_new_one(packed
 
 def test_the_allowed_layers_are_those_of_our_deploy_nets(root):
     used = {layer.type for path in (root / "prototxt").glob("*deploy*.prototxt") for layer in read_net(path).layer}
-    assert used == LAYERS
+    assert used == ALLOWED_LAYERS
 
 
 CODE = 'layer { name: "evil"  type: "Py" "thon"  bottom: "fc8"  top: "out"  python_param { module: "os" layer: "x" } }'

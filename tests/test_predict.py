@@ -36,12 +36,12 @@ def rgb():
 
 def test_an_array_becomes_a_mask(files, rgb):
     model = predict.load_model(files)
-    mask = predict.segment(rgb, model, predict.Recipe(predict.every_label(files)))
+    mask = predict.segment(rgb, model, predict.SegmentOptions(predict.every_label(files)))
     assert mask.dtype == np.uint8 and mask.shape == (40, 60)
     assert np.array_equal(mask[:, :57], np.tile(RED[:57] > 128, (40, 1)))       # the last cell sits on column 56
-    only_bicycle = predict.segment(rgb, model, predict.Recipe([0, 2]))
+    only_bicycle = predict.segment(rgb, model, predict.SegmentOptions([0, 2]))
     assert np.array_equal(only_bicycle[0, :57], 2 * (RED[:57] > 178))
-    sharp = predict.segment(rgb, model, predict.Recipe(predict.every_label(files), PRESETS["tuned"]))
+    sharp = predict.segment(rgb, model, predict.SegmentOptions(predict.every_label(files), PRESETS["tuned"]))
     assert sharp.shape == (40, 60) and set(np.unique(sharp)) <= {0, 1}
 
 
@@ -68,7 +68,7 @@ def test_a_photograph_and_its_mirror_image_get_one_answer(files):
     other = model.scores(np.ascontiguousarray(even[:, ::-1]), mirror=True).values
     assert other[:, :, ::-1] == pytest.approx(both, abs=1e-4)
     assert np.abs(model.scores(rgb).values - model.scores(rgb, mirror=True).values).max() > 1       # between them
-    recipe = predict.Recipe(predict.every_label(files), mirror=True)
+    recipe = predict.SegmentOptions(predict.every_label(files), mirror=True)
     assert predict.mask_settings_of(files, recipe) != predict.mask_settings_of(files, recipe._replace(mirror=False))
     assert np.array_equal(predict.segment(rgb, model, recipe), predict.mask_and_probabilities(
         rgb, model.scores(rgb, mirror=True), recipe)[0])
@@ -82,7 +82,7 @@ def test_every_photograph_is_answered_for(files, rgb, tmp_path, jobs, engine):
         Image.fromarray(rgb).save(tmp_path / f"{k}.png")
         work.append((tmp_path / f"{k}.png", tmp_path / f"masks/{k}.png", tmp_path / f"masks/{k}.npz"))
     (tmp_path / "2.png").write_bytes(b"no photograph")
-    recipe = predict.Recipe(predict.every_label(files))
+    recipe = predict.SegmentOptions(predict.every_label(files))
     answers = list(predict.segment_files(work, files, recipe, jobs, engine))
     assert len(answers) == 4
     failures = [answer for answer in answers if answer != []]
@@ -99,7 +99,7 @@ def test_an_object_that_the_crf_takes_is_told_of(files, rgb, tmp_path, jobs):
     preset = Preset(3, 1, 5000, 5000, 1e3, 5)
     for keep in (0, 0.25):
         mask = tmp_path / f"{keep}.png"
-        recipe = predict.Recipe([0, 1], preset._replace(keep=keep))
+        recipe = predict.SegmentOptions([0, 1], preset._replace(keep=keep))
         assert list(predict.segment_files([(tmp_path / "a.png", mask)], files, recipe, jobs)) == \
             [[Lost(mask, "aeroplane", keep > 0)]]
         share = (read_mask(mask)[:, 33:] == 1).mean()
@@ -109,7 +109,7 @@ def test_an_object_that_the_crf_takes_is_told_of(files, rgb, tmp_path, jobs):
 def test_a_segmenter_is_sent_without_its_net(files, rgb, tmp_path):
     """The entry for other ways to spread work: it pickles, before and after the net is loaded, which is done once."""
     Image.fromarray(rgb).save(tmp_path / "a.png")
-    segmenter = predict.Segmenter(files, predict.Recipe([0, 1]), engine="onnx")
+    segmenter = predict.Segmenter(files, predict.SegmentOptions([0, 1]), engine="onnx")
     assert segmenter(tmp_path / "a.png", tmp_path / "1.png") == []
     assert segmenter.model is segmenter.model
     sent = pickle.loads(pickle.dumps(segmenter))
@@ -124,13 +124,14 @@ def test_a_model_that_does_not_load_is_one_error_not_one_per_photograph(files, r
     Image.fromarray(rgb).save(tmp_path / "a.png")
     bad = files._replace(classes=files.classes[:5])
     with pytest.raises(UserError, match="tiny.prototxt: scores 21 labels, but 5 class names are known"):
-        list(predict.segment_files([(tmp_path / "a.png", tmp_path / "1.png")] * 4, bad, predict.Recipe([0, 1]), jobs))
+        work = [(tmp_path / "a.png", tmp_path / "1.png")] * 4
+        list(predict.segment_files(work, bad, predict.SegmentOptions([0, 1]), jobs))
 
 
 def test_work_goes_on_without_a_worker_that_was_killed(files, rgb, tmp_path):
     Image.fromarray(rgb).save(tmp_path / "a.png")
     work = [(tmp_path / "a.png", tmp_path / f"masks/{k}.png") for k in range(12)]
-    answers = predict.segment_files(work, files, predict.Recipe([0, 1]), jobs=2)
+    answers = predict.segment_files(work, files, predict.SegmentOptions([0, 1]), jobs=2)
     assert next(answers) == []
     os.kill(children()[-1], signal.SIGKILL)
     assert list(answers) == [[]] * 11
@@ -151,7 +152,7 @@ def children():
 
 
 def test_masks_do_not_depend_on_the_engine(files, rgb, tmp_path):
-    recipe = predict.Recipe([0, 1])
+    recipe = predict.SegmentOptions([0, 1])
     Image.fromarray(rgb).save(tmp_path / "a.png")
     for engine in ENGINES:
         list(predict.segment_files([(tmp_path / "a.png", tmp_path / f"{engine}.png")], files, recipe, 1, engine))
@@ -166,7 +167,7 @@ def test_masks_do_not_depend_on_the_number_of_jobs(files, rgb, tmp_path, monkeyp
     Image.fromarray(rgb).save(tmp_path / "a.png")
     for jobs in (1, 8):
         work = [(tmp_path / "a.png", tmp_path / f"{jobs}.png")]
-        list(predict.segment_files(work, files, predict.Recipe([0, 1]), jobs))
+        list(predict.segment_files(work, files, predict.SegmentOptions([0, 1]), jobs))
     assert loaded == [("fc8", "auto", None)] * 2
 
 

@@ -39,7 +39,7 @@ from ccnn.crf.dense import LONG_SIDE, PRESETS, load_preset
 from ccnn.images.formats import READ
 from ccnn.images.listing import find_photographs, skipped_sentence
 from ccnn.images.masks import print_report, unfinished
-from ccnn.inference.predict import Recipe, find_model, mask_settings_of, segment_files
+from ccnn.inference.predict import SegmentOptions, find_model, mask_settings_of, segment_files
 
 MODELS_OWN = "model"        # the preset that the model names
 
@@ -48,7 +48,7 @@ def main(argv=None):
     args = parse_args(argv)
     files = find_model(**command.model_options(args))
     preset = load_preset(files.crf if args.crf == MODELS_OWN else args.crf) if args.crf else None
-    recipe = Recipe(tagged(args.tags, files.classes), preset, args.ilp, args.mirror)
+    recipe = SegmentOptions(tagged(args.tags, files.classes), preset, args.ilp, args.mirror)
     photographs, skipped = find_photographs(args.photographs, args.only, args.out)
     if skipped:
         command.say(skipped_sentence(skipped))

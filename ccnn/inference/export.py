@@ -16,7 +16,7 @@ from ccnn.images.reading import MEAN_BGR, to_blob
 from ccnn.inference.caffe_net import score_grid
 from ccnn.inference.engines import TRIAL, start_onnxruntime
 from ccnn.inference.onnx_export import to_onnx
-from ccnn.inference.predict import ModelFiles, load_model
+from ccnn.inference.predict import ModelSource, load_model
 
 CONTRACT = """\
 Input `data`: float32, N x 3 x height x width of any size. A photograph, upright, reduced so that its long side has
@@ -30,7 +30,7 @@ input, pixels being counted from 0. Enlarge the scores bilinearly to the photogr
 TOLERANCE = 1e-4        # of the largest score: what the exported net may differ by from the reference
 
 
-def export_model(files: ModelFiles, path: PathLike) -> float:
+def export_model(files: ModelSource, path: PathLike) -> float:
     """Write the model with all its weights. The file takes its place when ONNX Runtime computes the scores that the
     reference computes; returns the largest difference, relative to the largest score."""
     import onnx
@@ -55,7 +55,7 @@ def reference() -> str:
     return "caffe" if importlib.util.find_spec("caffe") else "auto"
 
 
-def describe(model: Any, files: ModelFiles, stride: int, offset: float) -> None:
+def describe(model: Any, files: ModelSource, stride: int, offset: float) -> None:
     """Put CONTRACT and its values, as JSON, into an onnx.ModelProto."""
     import onnx
 

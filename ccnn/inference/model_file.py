@@ -1,8 +1,8 @@
 """A model is one file, NAME.ccnn: a zip of three members, none of them compressed.
 
-    deploy.prototxt       the net, made of LAYERS alone: it holds no code
+    deploy.prototxt       the net, made of ALLOWED_LAYERS alone: it holds no code
     weights.caffemodel    the weights of the net's layers; without the backbone's if they are those of one of BACKBONES
-    model.json            Model.classes, size, mean, trunk and about
+    model.json            classes, size, mean, trunk and about
 
     write_model("cats.ccnn", "photos/deploy.prototxt", "photos/ccnn_iter_400.caffemodel", classes, size=224)
     model = read_model("cats.ccnn")
@@ -43,7 +43,7 @@ NET, WEIGHTS, ABOUT = MEMBERS = ("deploy.prototxt", "weights.caffemodel", "model
 
 LIMITS = {NET: 1 << 20, WEIGHTS: (1 << 31) - 1, ABOUT: 1 << 20}       # bytes; protobuf reads no more than 2 GB
 
-LAYERS = {"Bias", "Concat", "Convolution", "Dropout", "Input", "Pooling", "Power", "ReLU", "Reshape"}
+ALLOWED_LAYERS = {"Bias", "Concat", "Convolution", "Dropout", "Input", "Pooling", "Power", "ReLU", "Reshape"}
 
 # what model.json holds, and of which type; the three at the end may hold more
 KEYS = {"format": int, "classes": list, "size": (int, list), "mean": list, "trunk": (dict, type(None)), "ccnn": str,
@@ -58,7 +58,7 @@ DIRECTIONS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"      # cha
 AGAIN = "copy it again, or train again"
 
 
-class Model(NamedTuple):
+class ModelFile(NamedTuple):
     path: Path
     classes: tuple              # names of the labels, the background first
     size: Union[int, list]      # long side in pixels of the images that the net saw in training; a list: of each, once
@@ -155,7 +155,7 @@ def write_model(path, net, weights, classes, size, settings=None, training=None,
 
 
 def read_model(path):
-    """The Model in a file; UserError, with one line, for everything that is no such file."""
+    """The ModelFile of a path; UserError, with one line, for everything that is no such file."""
     with opened(path) as archive:
         about = check_about(archive.read(ABOUT), f"{path}: {ABOUT}")
         net = archive.read(NET)
@@ -163,7 +163,7 @@ def read_model(path):
         with archive.open(WEIGHTS) as file:
             found = fingerprint(about, net.decode(), file)
     rest = {key: about[key] for key in ("settings", "training", "scores", "ccnn")}
-    return Model(Path(path), tuple(about["classes"]), about["size"], tuple(about["mean"]), about["trunk"], rest,
+    return ModelFile(Path(path), tuple(about["classes"]), about["size"], tuple(about["mean"]), about["trunk"], rest,
                  net.decode(), found)
 
 
@@ -212,13 +212,13 @@ def check_members(members, path):
 
 
 def check_net(data, where, side=0):
-    """The names of the net's layers that have weights; UserError if a layer is none of LAYERS, or if the net would take
-    more memory for an image of side x side pixels than any model does."""
+    """The names of the net's layers that have weights; UserError if a layer is none of ALLOWED_LAYERS, or if the net
+    would take more memory for an image of side x side pixels than any model does."""
     net = parse_net(data, where)
     for layer in net.layer:
-        if layer.type not in LAYERS:
+        if layer.type not in ALLOWED_LAYERS:
             raise UserError(f"{where}: layer {layer.name!r} is of type {layer.type!r}; a model holds no code, only the "
-                            f"layers {', '.join(sorted(LAYERS))}: give a deploy net")
+                            f"layers {', '.join(sorted(ALLOWED_LAYERS))}: give a deploy net")
     if side:
         check_size(net, where, side)
     return {layer.name for layer in net.layer if layer.type == "Convolution"}

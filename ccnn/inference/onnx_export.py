@@ -2,8 +2,8 @@
 
     model = to_onnx("deploy.prototxt", ["backbone.caffemodel", "head.caffemodel"], "fc8")      # an onnx.ModelProto
 
-Input and output have the names of their blobs: `data`, N x 3 x height x width of any size, and `fc8`. LAYERS says how
-each kind of layer is translated: those that our deploy nets have. Every other layer is an UnknownLayer.
+Input and output have the names of their blobs: `data`, N x 3 x height x width of any size, and `fc8`. TRANSLATIONS says
+how each kind of layer is translated: those that our deploy nets have. Every other layer is an UnknownLayer.
 """
 from collections.abc import Sequence
 from typing import Any
@@ -31,7 +31,7 @@ def to_onnx(prototxt: PathLike, weights: Sequence[PathLike], blob: str) -> Any:
         arrays.update(read_caffemodel(path))
     graph = Graph(prototxt, arrays)
     for layer in layers_below(prototxt, blob):
-        if layer.type not in LAYERS:
+        if layer.type not in TRANSLATIONS:
             raise unknown(prototxt, layer, f"is of type {layer.type!r}")
         graph.translate(layer)
     graph.node("Identity", [graph.values[blob]], blob)
@@ -70,7 +70,7 @@ class UnknownLayer(Unable):
 
 def unknown(prototxt: PathLike, layer: Any, what: str) -> UnknownLayer:
     return UnknownLayer(f"{prototxt}: layer {layer.name!r} {what}, which has no translation to ONNX; translated are "
-                        f"{', '.join(sorted(LAYERS))} as our nets use them: use --engine caffe")
+                        f"{', '.join(sorted(TRANSLATIONS))} as our nets use them: use --engine caffe")
 
 
 class Graph:
@@ -89,7 +89,7 @@ class Graph:
         missing = [blob for blob in layer.bottom if blob not in self.values]
         if missing:
             raise UserError(f"{self.prototxt}: layer {layer.name!r} has an unknown bottom blob {missing[0]!r}")
-        value = LAYERS[layer.type](self, layer)
+        value = TRANSLATIONS[layer.type](self, layer)
         self.values[layer.top[0]] = value
         self.ranks.setdefault(layer.top[0], self.ranks[layer.bottom[0]] if layer.bottom else 4)
 
@@ -214,7 +214,7 @@ def bias(graph: Graph, layer: Any) -> str:
     return graph.of_layer("Add", layer, [value])
 
 
-LAYERS = {"Input": input_data, "Convolution": convolution, "Pooling": pooling, "ReLU": relu, "Dropout": dropout,
+TRANSLATIONS = {"Input": input_data, "Convolution": convolution, "Pooling": pooling, "ReLU": relu, "Dropout": dropout,
           "Power": power, "Concat": concat, "Reshape": reshape, "Bias": bias}
 
 

@@ -2,7 +2,7 @@
 
     files = find_model()                            # the model in models/; a file NAME.ccnn; or a net and weights
     model = load_model(files)                       # engine="auto": the fastest that is installed
-    mask = segment(read_image("street.jpg"), model, Recipe(every_label(files)))     # H x W label ids
+    mask = segment(read_image("street.jpg"), model, SegmentOptions(every_label(files)))     # H x W label ids
 
 The net sees the photograph with its long side reduced to the model's size, the CRF to 500 pixels, and the labels
 are enlarged to the photograph strip by strip.
@@ -41,10 +41,10 @@ MODEL = ROOT / "models/head_size.ccnn"
 
 NET = ROOT / "prototxt/head_deploy.prototxt"        # of the models in models/
 
-Answer = Union[str, list[Lost]]         # on a photograph
+Outcome = Union[str, list[Lost]]         # on a photograph
 
 
-class ModelFiles(NamedTuple):
+class ModelSource(NamedTuple):
     """What a model is made of. It can be sent to another process."""
     classes: tuple[str, ...]        # names of the labels, the background first
     size: Union[int, list]          # long side of the photographs that the net sees; a list: each at all of these
@@ -55,7 +55,7 @@ class ModelFiles(NamedTuple):
 
 
 def find_model(model: Optional[Path] = None, net: Optional[Path] = None, weights: Optional[Path] = None,
-               classes: Optional[str] = None, size: Union[int, list, None] = None) -> ModelFiles:
+               classes: Optional[str] = None, size: Union[int, list, None] = None) -> ModelSource:
     """A model: NAME.ccnn, or a net and its weights as `caffe train` has them; without any, the one in models/.
 
     weights : all of the net's, or those of a head alone; the backbone's are then downloaded if not there yet
@@ -71,18 +71,18 @@ def find_model(model: Optional[Path] = None, net: Optional[Path] = None, weights
     if classes:
         raise UserError(f"--classes {classes}: {model or MODEL} knows the names of its classes; leave it out")
     found = read_model(model or MODEL)
-    return ModelFiles(found.classes, size or found.size, {"model": found.fingerprint}, found.files,
+    return ModelSource(found.classes, size or found.size, {"model": found.fingerprint}, found.files,
                       found.about["settings"].get("crf") or "heads", found.about["settings"])
 
 
 def caffe_model(net: Path, weights: Path, classes: Optional[str],
-                size: Union[int, list, None]) -> ModelFiles:
+                size: Union[int, list, None]) -> ModelSource:
     about, files = read_about(net, weights), find_weights(net, weights)
     names = read_classes(classes) if classes else tuple(about.get("classes", VOC_CLASSES))
 
     def fingerprint(path):
         return f"{path.name} sha256 {digest(path)[:16]}"
-    return ModelFiles(names, size or about.get("size", LONG_SIDE),
+    return ModelSource(names, size or about.get("size", LONG_SIDE),
                       {"net": fingerprint(net), "weights": [fingerprint(path) for path in files]},
                       functools.partial(contextlib.nullcontext, (net, files)), "heads", about)
 
@@ -111,7 +111,7 @@ def read_about(net: Path, weights: Path) -> dict[str, Any]:
     return about
 
 
-class Model(NamedTuple):
+class LoadedModel(NamedTuple):
     """A loaded net."""
     forward: Forward                # a photograph as the net sees it -> its scores, L x h x w
     grid: tuple[int, float]         # stride and offset of its scores, in pixels
@@ -137,7 +137,7 @@ class Model(NamedTuple):
         return Scores(values, image.shape[:2], *self.grid)
 
 
-def load_model(files: ModelFiles, engine: str = "auto", gpu: Optional[int] = None) -> Model:
+def load_model(files: ModelSource, engine: str = "auto", gpu: Optional[int] = None) -> LoadedModel:
     """The model, ready to run; engine and gpu: see ccnn.inference.engines.load_forward."""
     with files.opened() as (prototxt, weights):
         try:
@@ -147,10 +147,10 @@ def load_model(files: ModelFiles, engine: str = "auto", gpu: Optional[int] = Non
         except UserError as e:
             raise UserError(why_unfit(prototxt, weights) or e) from None
         check_labels(len(forward(np.zeros((*TRIAL, 3), np.uint8))), prototxt, files.classes)
-        return Model(forward, score_grid(prototxt), files.size)
+        return LoadedModel(forward, score_grid(prototxt), files.size)
 
 
-class Recipe(NamedTuple):
+class SegmentOptions(NamedTuple):
     """How scores become a mask."""
     labels: list[int]                   # those that may appear
     preset: Optional[Preset] = None     # of the CRF; None: no CRF
@@ -158,16 +158,16 @@ class Recipe(NamedTuple):
     mirror: bool = False                # the net sees the photograph's mirror image, too
 
 
-def every_label(files: ModelFiles) -> list[int]:
+def every_label(files: ModelSource) -> list[int]:
     return list(range(len(files.classes)))
 
 
-def segment(rgb: np.ndarray, model: Model, recipe: Recipe) -> np.ndarray:
+def segment(rgb: np.ndarray, model: LoadedModel, recipe: SegmentOptions) -> np.ndarray:
     """The mask of a photograph, H x W uint8."""
     return mask_and_probabilities(rgb, model.scores(rgb, mirror=recipe.mirror), recipe)[0]
 
 
-def mask_and_probabilities(rgb: np.ndarray, scores: Scores, recipe: Recipe
+def mask_and_probabilities(rgb: np.ndarray, scores: Scores, recipe: SegmentOptions
                            ) -> tuple[np.ndarray, Optional[np.ndarray], dict[int, bool]]:
     """The mask; if there is a CRF, its marginals of recipe.labels, l x h x w; and {label: kept} that it lost."""
     f = allowed_scores(scores, recipe)
@@ -179,17 +179,17 @@ def mask_and_probabilities(rgb: np.ndarray, scores: Scores, recipe: Recipe
     return labels_of(recipe, label_map(q, rows, columns)), q, {recipe.labels[k]: kept for k, kept in lost.items()}
 
 
-def allowed_scores(scores: Scores, recipe: Recipe) -> np.ndarray:
+def allowed_scores(scores: Scores, recipe: SegmentOptions) -> np.ndarray:
     values = image_level_prior(scores.values) if recipe.prior else scores.values
     return values[recipe.labels]
 
 
-def labels_of(recipe: Recipe, found: np.ndarray) -> np.ndarray:
+def labels_of(recipe: SegmentOptions, found: np.ndarray) -> np.ndarray:
     return np.array(recipe.labels, np.uint8)[found]
 
 
-def segment_files(work: Sequence[tuple[Path, ...]], files: ModelFiles, recipe: Recipe, jobs: Jobs = 1,
-                  engine: str = "auto", gpu: Optional[int] = None) -> Iterator[Answer]:
+def segment_files(work: Sequence[tuple[Path, ...]], files: ModelSource, recipe: SegmentOptions, jobs: Jobs = 1,
+                  engine: str = "auto", gpu: Optional[int] = None) -> Iterator[Outcome]:
     """Make (mask, *others) of every (photograph, mask, *others), on `jobs` cores or on a cluster: Segmenter's answers,
     in any order.
 
@@ -217,7 +217,7 @@ class Segmenter:
     options : engine and gpu of load_model
     """
 
-    def __init__(self, files: ModelFiles, recipe: Recipe, **options: Any) -> None:
+    def __init__(self, files: ModelSource, recipe: SegmentOptions, **options: Any) -> None:
         self.files, self.recipe, self.options = files, recipe, options
         self.settings = mask_settings_of(files, recipe)
 
@@ -225,10 +225,10 @@ class Segmenter:
         return {key: value for key, value in vars(self).items() if key != "model"}
 
     @functools.cached_property
-    def model(self) -> Model:
+    def model(self) -> LoadedModel:
         return load_model(self.files, **self.options)
 
-    def __call__(self, source: Path, *outputs: Path) -> Answer:
+    def __call__(self, source: Path, *outputs: Path) -> Outcome:
         model = self.model
         try:
             rgb = read_image(source)
@@ -238,7 +238,7 @@ class Segmenter:
         return write_outputs(rgb, scores, self.recipe, self.files.classes, self.settings, outputs)
 
 
-def mask_settings_of(files: ModelFiles, recipe: Recipe) -> dict:
+def mask_settings_of(files: ModelSource, recipe: SegmentOptions) -> dict:
     """What a mask depends on besides its photograph.
 
     The engine is not part of it. Two engines agree to 1e-4 of the scores, as two versions of a BLAS do: labels differ
@@ -249,7 +249,7 @@ def mask_settings_of(files: ModelFiles, recipe: Recipe) -> dict:
             "crf": recipe.preset and recipe.preset._asdict(), **({"mirror": True} if recipe.mirror else {})}
 
 
-def write_outputs(rgb: np.ndarray, scores: Scores, recipe: Recipe, classes: Sequence[str], settings: dict,
+def write_outputs(rgb: np.ndarray, scores: Scores, recipe: SegmentOptions, classes: Sequence[str], settings: dict,
                   outputs: Sequence[Path]) -> list[Lost]:
     """Write a photograph's files. The mask's path comes first; it is written last, because it says that all is done.
     Returns what was lost to the CRF."""
