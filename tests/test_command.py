@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
     (ImageError("a.jpg: is damaged"), 2, "a.jpg: is damaged"),
     (FileNotFoundError(2, "No such file or directory", "b.txt"), 2, "b.txt: No such file or directory"),
     (OSError("disk on fire"), 2, "disk on fire"),
+    (ImageError("\x1b]0;x\x07.jpg: is damaged"), 2, r"\x1b]0;x\x07.jpg: is damaged"),
     (MemoryError("9 TB"), 2, "out of memory (9 TB); use a smaller size or fewer jobs"),
     (ModuleNotFoundError("No module named 'matplotlib'"), 2,
      f"No module named 'matplotlib'; get it with: {sys.executable} -m pip install -r requirements.txt"),
@@ -64,7 +65,7 @@ def test_without_activate_a_tool_goes_on_in_the_private_runtime(tool, python_bin
 
 def test_every_command_has_a_tool_and_a_line():
     assert {name.replace("-", "_") for name in COMMANDS} == {path.stem for path in (ROOT / "ccnn/cli").glob("*.py")} \
-        - {"__init__", "command"}
+        - {"__init__", "command", "mask_report"}
     assert {path.stem for path in TOOLS} == {"infer" if name == "segment" else name.replace("-", "_")
                                              for name in COMMANDS} - {"ahead"}
 

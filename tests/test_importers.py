@@ -388,6 +388,25 @@ def test_sizes_are_bounded(tmp_path, monkeypatch):
             reader(path)
 
 
+def label_studio_min(*values):
+    return json.dumps([{"id": k, "image": f"/data/upload/{k}.jpg", "choice": value} for k, value in enumerate(values)])
+
+
+def test_controls_that_nobody_used(tmp_path):
+    (tmp_path / "x.json").write_text(label_studio_min("cat", None, {"choices": None}))
+    _, images, skipped = read_source(tmp_path / "x.json")
+    assert {name: labels.tags for name, labels in images.items()} == {"0.jpg": ("cat",), "2.jpg": ()}
+    assert skipped == {"tasks that nobody labelled": 1}
+
+
+@pytest.mark.parametrize("value", [1.5, True, {"choices": 1.5}, {"choices": "cat"}, {"choices": [None]},
+                                   [{"polygonlabels": 3}], [{"polygonlabels": [None]}], [None]])
+def test_controls_of_a_wrong_shape_are_one_line(tmp_path, value):
+    (tmp_path / "x.json").write_text(label_studio_min("cat", value))
+    with pytest.raises(UserError, match="x.json, task 2: choice: .*; got "):
+        read_source(tmp_path / "x.json")
+
+
 # Names
 
 def test_names_as_people_write_them(tmp_path):

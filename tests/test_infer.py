@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from broken_photographs import broken_files
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 from tiny_net import make_net
 
 import ccnn.inference.caffe_net
@@ -17,6 +18,7 @@ from ccnn.cli import segment as infer
 from ccnn.crf import dense as crf
 from ccnn.images import grid, masks
 from ccnn.images.labels import VOC_CLASSES
+from ccnn.images.masks import unfinished
 from ccnn.images.overlays import colours
 from ccnn.inference.model_file import read_model, write_model
 
@@ -242,17 +244,51 @@ def test_finished_photographs_are_skipped_and_nothing_is_overwritten_silently(ti
 
     before = state(out)
     for other in (("--crf",), ("--tags", "cat"), ("--size", "40"), ("--crf", "tuned")):
-        with pytest.raises(UserError, match="a.png and 2 more: made otherwise.*--force"):
+        with pytest.raises(UserError, match="a.png and 2 more: made with different settings.*--force"):
             run(tiny, out, photos, *other)
     (out / "d.png").write_bytes(b"somebody's")
     save(photos / "d.png")
-    with pytest.raises(UserError, match="d.png: made otherwise"):
+    with pytest.raises(UserError, match="d.png: made with different settings"):
         run(tiny, out, photos)
     assert (out / "d.png").read_bytes() == b"somebody's"
     assert state(out).items() > before.items()
     assert run(tiny, out, photos, "--tags", "cat", "--force") == 0
-    assert "replacing 4 files" in caplog.text
+    assert "overwriting 4 files" in caplog.text
     assert not mask_of(out / "a.png").any()
+
+
+def test_names_of_files_cannot_command_the_terminal(tiny, tmp_path, capsys):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos/\x1b[2J.jpg").write_bytes(b"no photograph")
+    assert run(tiny, tmp_path / "out", tmp_path / "photos") == 1
+    captured = capsys.readouterr()
+    assert r"\x1b[2J.jpg: is not an image" in captured.err and "\x1b" not in captured.err + captured.out
+
+
+def test_a_mask_belongs_to_the_content_of_its_photograph(tiny, tmp_path, caplog):
+    """cp -p and unzip put files in place that are older than the mask of what was there before."""
+    caplog.set_level("INFO")
+    photo, mask = save(tmp_path / "a.png"), tmp_path / "out/a.png"
+    run(tiny, tmp_path / "out", photo)
+    first = mask_of(mask)
+    save(photo, picture(RAMP[::-1]))
+    os.utime(photo, (1e9, 1e9))
+    assert run(tiny, tmp_path / "out", photo) == 0
+    assert np.array_equal(mask_of(mask), first[:, ::-1]) and not np.array_equal(mask_of(mask), first)
+    stamp = mask.stat().st_mtime_ns
+    os.utime(photo)                                                     # newer, but the same
+    run(tiny, tmp_path / "out", photo)
+    assert "1 of 1 were finished before" in caplog.text and mask.stat().st_mtime_ns == stamp
+
+    text = PngInfo()                                                    # a mask of an earlier version: times decide
+    for key, value in Image.open(mask).text.items():
+        if key != "source":
+            text.add_itxt(key, value)
+    Image.open(mask).save(mask, pnginfo=text)
+    os.utime(photo, (1e9, 1e9))
+    assert unfinished([(photo, mask)], masks.mask_settings(mask), False) == []
+    os.utime(mask, (9e8, 9e8))
+    assert unfinished([(photo, mask)], masks.mask_settings(mask), False) == [(photo, mask)]
 
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
@@ -360,14 +396,14 @@ def test_a_model_may_have_two_sizes_and_the_user_one(packed):
     assert masks.mask_settings(packed / "out/a.png")["size"] == [40, 65]
     run_model(packed, "two", photo, "--size", 65, "--force")
     assert masks.mask_settings(packed / "out/a.png")["size"] == 65
-    with pytest.raises(UserError, match="made otherwise"):
+    with pytest.raises(UserError, match="made with different settings"):
         run_model(packed, "two", photo)
 
 
 def test_two_models_do_not_mix_in_one_folder(packed):
     photo = save(packed / "a.png")
     run_model(packed, "fish", photo)
-    with pytest.raises(UserError, match="out/a.png: made otherwise than this command would"):
+    with pytest.raises(UserError, match="out/a.png: made with different settings"):
         run_model(packed, "bird", photo)
     assert masks.mask_classes(packed / "out/a.png")[1] == "fish"
     run_model(packed, "bird", photo, "--force")

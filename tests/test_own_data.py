@@ -217,7 +217,7 @@ def test_after_each_change_the_masks_carry_the_right_names(photos, place, truth,
         # masks of another model do not mix with those of this one
         command = "tools/infer.py --model photos/model.ccnn --out masks --no-overlay new_photos"
         if kind == "order":
-            assert "masks/0.png and 11 more: made otherwise than this command would" in complaint(run(command))
+            assert "masks/0.png and 11 more: made with different settings" in complaint(run(command))
         assert run(f"{command} --force").returncode == 0
         assert mask_classes(place / "masks/0.png") == ["background", *(photos / "classes.txt").read_text().split()]
         found = found_by_name(place / "masks", truth)

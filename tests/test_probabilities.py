@@ -29,10 +29,10 @@ def test_the_command_writes_one_mask_per_file_and_resumes(saved, tmp_path, caplo
     assert crf_tool.main(arguments(saved, tmp_path / "out")) == 0
     assert "3 of 3 were finished before" in caplog.text
     assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
-    with pytest.raises(UserError, match="made otherwise.*--force"):
+    with pytest.raises(UserError, match="made with different settings.*--force"):
         crf_tool.main(arguments(saved, tmp_path / "out", "--preset", "tuned"))
     assert crf_tool.main(arguments(saved, tmp_path / "out", "--preset", "tuned", "--force")) == 0
-    assert "replacing 3 files" in caplog.text
+    assert "overwriting 3 files" in caplog.text
 
 
 @pytest.mark.parametrize("content, complaint", [

@@ -1,6 +1,8 @@
 """The one exception that becomes one line for the user."""
 import difflib
 
+from ccnn._util.text import and_more
+
 
 class UserError(ValueError):
     """Something that the user can put right. The text is one line: what is wrong, where, and the remedy."""
@@ -33,8 +35,7 @@ def suggest(word, known):
     near, known = nearest(word, known), list(known)
     if near is not None:
         return f"did you mean {near!r}?"
-    more = f" and {len(known) - LISTED} more" if known[LISTED:] else ""
-    return f"known: {', '.join(known[:LISTED]) or 'none'}{more}"
+    return f"known: {', '.join(known[:LISTED]) or 'none'}{and_more(known, LISTED)}"
 
 
 def reason(error):
@@ -56,7 +57,7 @@ class Mistakes(UserError):
         if mistakes[1:]:
             text = f"{path}: {len(mistakes)} mistakes" + "".join(
                 f" ({k}) {place + ': ' if place else ''}{text}" for k, (place, text) in enumerate(mistakes[:SHOWN], 1))
-            text += f" and {len(mistakes) - SHOWN} more" if mistakes[SHOWN:] else ""
+            text += and_more(mistakes, SHOWN)
         super().__init__(text)
 
     def __reduce__(self):

@@ -49,8 +49,12 @@ def read_label_studio_min(path, tasks, skipped):
         raise UserError(f"{path}: {' and '.join(sorted(words))} all hold text, and one of them the classes; "
                         "export as JSON instead of JSON-MIN")
     for k, (name, values, where) in enumerate(rows, 1):
-        objects = [item for key, value in values.items() if isinstance(value, (dict, list)) or key in words
+        controls = {key: value for key, value in values.items() if isinstance(value, (dict, list)) or key in words}
+        objects = [item for key, value in controls.items() if value is not None
                    for item in _control_objects(value, f"{where}: {key}", skipped)]
+        if not objects and None in controls.values():
+            skipped["tasks that nobody labelled"] += 1
+            continue
         yield name, objects, f"task {k}"
 
 
@@ -59,14 +63,25 @@ def _control_objects(value, place, skipped):
     if isinstance(value, str):
         return [(value, None, None)]
     if isinstance(value, dict):
-        return [(str(label), None, None) for label in value.get("choices") or ()]
+        return [(label, None, None) for label in _names(value, "choices", place)]
+    if not isinstance(value, list):
+        raise UserError(f"{place}: expected text, choices or regions; got {short(value)}")
     objects = []
     for region in value:
         kind = next((key for key in region if key.endswith("labels")), None) if isinstance(region, dict) else None
-        if kind is None or not isinstance(region[kind], list):
+        if kind is None:
             raise UserError(f"{place}: expected regions with labels; got {short(region)}")
-        objects += _studio_objects(region, kind, map(str, region[kind]), place, skipped)
+        objects += _studio_objects(region, kind, _names(region, kind, place), place, skipped)
     return objects
+
+
+def _names(value, key, place):
+    """The class names in value[key]; none if there is nothing."""
+    names = value.get(key)
+    names = [] if names is None else names
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise UserError(f"{place}: {key} must be a list of names; got {short(names)}")
+    return names
 
 
 def _studio_objects(value, kind, labels, place, skipped):

@@ -12,6 +12,7 @@ from typing import Callable, NoReturn, Optional, Union
 from ccnn._util.errors import UserError
 from ccnn._util.paths import packages
 from ccnn._util.settings import sizes_of
+from ccnn._util.text import printable
 
 
 def parser(doc: Optional[str]) -> argparse.ArgumentParser:
@@ -110,7 +111,7 @@ class AboveBars(logging.Handler):
 
     def emit(self, record):
         from tqdm import tqdm
-        tqdm.write(f"{tool()}: {' '.join(record.getMessage().split())}", file=sys.stderr)
+        tqdm.write(printable(f"{tool()}: {' '.join(record.getMessage().split())}"), file=sys.stderr)
 
 
 def say(message: str) -> None:
@@ -119,7 +120,7 @@ def say(message: str) -> None:
 
 
 def fail(message: object, status: int) -> NoReturn:
-    print(f"{tool()}: error: {' '.join(str(message).split())}", file=sys.stderr)
+    print(printable(f"{tool()}: error: {' '.join(str(message).split())}"), file=sys.stderr)
     sys.exit(status)
 
 

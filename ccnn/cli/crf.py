@@ -17,9 +17,10 @@ from ccnn._util.errors import UserError
 from ccnn._util.progress import Progress
 from ccnn._util.workers import in_processes
 from ccnn.cli import command
+from ccnn.cli.mask_report import print_report
 from ccnn.crf.dense import PRESETS, load_preset
 from ccnn.images.listing import pair_with_photographs
-from ccnn.images.masks import Lost, print_report, save_mask, unfinished
+from ccnn.images.masks import Lost, checksum, save_mask, unfinished
 from ccnn.inference.probabilities import names_of, refine
 
 
@@ -42,16 +43,17 @@ def parse_args(argv):
     add("--out", type=Path, required=True, metavar="DIR", help="where NAME.png goes")
     add("--preset", default="heads", metavar="P", help=f"{', '.join(PRESETS)}, or a file of ccnn tune-crf")
     add("--jobs", type=command.count, default=os.cpu_count(), metavar="N", help="processes (default: all cores)")
-    add("--force", action="store_true", help="make masks again, and replace files made otherwise")
+    add("--force", action="store_true", help="make masks again, and overwrite those made with different settings")
     return parser.parse_args(argv)
 
 
 def refine_file(source, photograph, mask, preset, settings):
     """Write one mask; return what was lost to the CRF, or one line on why there is no mask."""
     try:
+        made_of = checksum(source)
         found, lost = refine(source, photograph, preset)
         names = names_of(source)
-        save_mask(mask, found, settings, names)
+        save_mask(mask, found, settings, names, made_of)
         return [Lost(mask, names[label] if names else f"label {label}", kept) for label, kept in lost.items()]
     except UserError as e:
         return str(e)

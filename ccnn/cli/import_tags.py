@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ccnn._util.errors import Mistakes, UserError, nearest
 from ccnn._util.files import rewrite
+from ccnn._util.text import printable
 from ccnn.annotations.importers import read_source
 from ccnn.annotations.table import merged, split_tags
 from ccnn.cli import command
@@ -53,19 +54,24 @@ def match(images, photographs):
     return found, lost
 
 
+def show_line(text, **options):
+    print(printable(text), **options)
+
+
 def show(found, classes):
     """The photographs and classes, as the training will see them."""
     count, large = (Counter(name for labels in found.values() for name in getattr(labels, field) or ())
                     for field in ("tags", "large"))
     without = sum(not labels.tags for labels in found.values())
-    print(f"{len(found)} photographs, {without} of them without a class")
+    show_line(f"{len(found)} photographs, {without} of them without a class")
     width = max(map(len, classes[1:]), default=0)
     for name in classes[1:]:
-        print(f"  {name:{width}}  {count[name]:5}" + (f", large in {large[name]}" if has_large(found) else "")
+        show_line(f"  {name:{width}}  {count[name]:5}" + (f", large in {large[name]}" if has_large(found) else "")
               + likely_mistake(name, count))
     boxes = sum(len(labels.boxes or ()) for labels in found.values())
     if boxes:
-        print(f"  {boxes} boxes are left out: tags.csv holds none (VOC XML in Annotations/ is trained on with boxes)")
+        show_line(f"  {boxes} boxes are left out: tags.csv holds none (VOC XML in Annotations/ is trained on with "
+                  "boxes)")
 
 
 def likely_mistake(name, count):
@@ -77,10 +83,10 @@ def likely_mistake(name, count):
 
 def show_list(title, lines):
     if lines:
-        print(f"{title}: {len(lines)}")
-        print("".join(f"  {line}\n" for line in lines[:SHOWN]), end="")
+        show_line(f"{title}: {len(lines)}")
+        show_line("".join(f"  {line}\n" for line in lines[:SHOWN]), end="")
         if lines[SHOWN:]:
-            print(f"  and {len(lines) - SHOWN} more")
+            show_line(f"  and {len(lines) - SHOWN} more")
 
 
 def has_large(found):
@@ -116,9 +122,9 @@ def write(files, force):
         raise UserError(f"{' and '.join(map(str, differing))}: there already, and different; --force replaces")
     for path, text in files.items():
         if path.exists() and path not in differing:
-            print(f"{path} says so already")
+            show_line(f"{path} says so already")
             continue
-        print(f"{'replacing' if path in differing else 'writing'} {path}")
+        show_line(f"{'replacing' if path in differing else 'writing'} {path}")
         rewrite(path, text.encode())
 
 
@@ -145,7 +151,7 @@ def main(argv=None):
         import_tags(parse_args(argv))
     except Mistakes as error:               # one line for each
         for line in error.lines[:-1]:
-            print(line, file=sys.stderr)
+            show_line(line, file=sys.stderr)
         raise UserError(error.lines[-1] + (f" ({len(error.lines)} mistakes)" if error.lines[1:] else "")) from None
 
 
@@ -161,10 +167,10 @@ def import_tags(args):
     found, lost = match(images, photographs)
     tags = {name for labels in found.values() for name in labels.tags}
     classes = known or (VOC_CLASSES[BACKGROUND], *sorted(tags, key=lambda name: (name.casefold(), name)))
-    print(f"{args.source}: {kind}" + (f"; classes of {origin}" if known else ""))
+    show_line(f"{args.source}: {kind}" + (f"; classes of {origin}" if known else ""))
     show(found, classes)
     if skipped_files:
-        print(skipped_files)
+        show_line(skipped_files)
     show_list("left out", [f"{count} x {what}" for what, count in skipped.most_common()])
     show_list("names that are no photograph", lost)
     show_list("photographs that the source does not name", sorted(set(photographs.paths).difference(found)))
@@ -177,4 +183,4 @@ def import_tags(args):
     if args.write:
         write(files, args.force)
     else:
-        print(f"nothing was written; --write writes {' and '.join(map(str, files))}")
+        show_line(f"nothing was written; --write writes {' and '.join(map(str, files))}")

@@ -35,10 +35,11 @@ from ccnn._util.files import remove_parts
 from ccnn._util.progress import Progress
 from ccnn.annotations.tags import tagged
 from ccnn.cli import command
+from ccnn.cli.mask_report import print_report
 from ccnn.crf.dense import LONG_SIDE, PRESETS, load_preset
 from ccnn.images.formats import READ
 from ccnn.images.listing import find_photographs, skipped_sentence
-from ccnn.images.masks import print_report, unfinished
+from ccnn.images.masks import unfinished
 from ccnn.inference.predict import SegmentOptions, find_model, mask_settings_of, segment_files
 
 MODELS_OWN = "model"        # the preset that the model names
@@ -92,7 +93,7 @@ def parse_args(argv):
              "1, because every job puts a net of its own there)")
     command.add_cluster_option(add)
     command.add_engine_options(add)
-    add("--force", action="store_true", help="make masks again, and replace files made otherwise")
+    add("--force", action="store_true", help="make masks again, and overwrite those made with different settings")
     args = parser.parse_args(argv)
     args.jobs = args.jobs or (os.cpu_count() if args.gpu is None else 1)
     if args.crf and args.crf not in (*PRESETS, MODELS_OWN) and not args.crf.endswith(".json") and \

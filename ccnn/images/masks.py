@@ -1,29 +1,40 @@
-"""Masks as files: each carries the settings that it was made with, so that finished work is known again."""
+"""Masks as files. Each carries the settings and the checksum of the photograph that it was made with, so that a second
+run can tell which masks are finished.
+"""
 import json
 import logging
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Optional, Union
+from typing import NamedTuple, Optional
 
 import numpy as np
 
 from ccnn._util.errors import UserError
-from ccnn._util.files import whole_file
+from ccnn._util.files import digest, whole_file
 from ccnn._util.text import and_more, plural
 from ccnn.images.labels import indexed
 from ccnn.images.overlays import mask_text
 from ccnn.images.reading import read_text
 
-NAMED = 10              # objects of a report; more are counted
-
 log = logging.getLogger(__name__)
 
 
-def save_mask(path: Path, mask: np.ndarray, settings: dict, classes: Sequence[str]) -> None:
-    """An indexed PNG in VOC's colours that carries the settings and the names of its labels."""
+def save_mask(path: Path, mask: np.ndarray, settings: dict, classes: Sequence[str], source: Optional[str] = None
+              ) -> None:
+    """An indexed PNG in VOC's colours that carries the settings and the names of its labels.
+
+    source : checksum of the file that the mask was made of
+    """
     with whole_file(path) as part:
-        indexed(mask).save(part, pnginfo=mask_text(classes, settings))
+        indexed(mask).save(part, pnginfo=mask_text(classes, settings, source))
+
+
+def checksum(source: Path) -> Optional[str]:
+    """What a mask carries of its source; None if the file cannot be read."""
+    try:
+        return digest(source)
+    except OSError:
+        return None
 
 
 def mask_settings(path: Path) -> Optional[dict]:
@@ -46,24 +57,24 @@ def _carried(path: Path, key: str):
 def unfinished(work: Sequence[tuple[Path, ...]], settings: dict, force: bool) -> list[tuple[Path, ...]]:
     """Those (source, mask, *other outputs) of `work` that are still to be made.
 
-    A mask is finished if it carries these settings, is not older than its source, and has its other outputs beside
-    it. Any other file in a mask's place is replaced only by force.
+    A mask is finished if it carries these settings and the checksum of its source, and has its other outputs beside it.
+    Any other file in a mask's place is replaced only by force.
     """
     check_names(work)
     todo, foreign = [], []
     for source, mask, *others in work:
         if mask.exists() and mask_settings(mask) != settings:
             foreign.append(mask)
-        elif not force and is_newer(mask, source) and all(path.exists() for path in others):
+        elif not force and is_made_of(mask, source) and all(path.exists() for path in others):
             continue
         todo.append((source, mask, *others))
     if foreign and not force:
-        raise UserError(f"{foreign[0]}{and_more(foreign)}: made otherwise than this command would; "
-                        "choose another --out, or --force to replace")
+        raise UserError(f"{foreign[0]}{and_more(foreign)}: made with different settings; "
+                        "choose another --out, or --force to overwrite")
     if len(todo) < len(work):
         log.info("%d of %d were finished before (--force makes them again)", len(work) - len(todo), len(work))
     if foreign:
-        log.warning("replacing %s made otherwise", plural(len(foreign), "file"))
+        log.warning("overwriting %s made with different settings", plural(len(foreign), "file"))
     return todo
 
 
@@ -75,8 +86,14 @@ def check_names(work: Sequence[tuple[Path, ...]]) -> None:
             raise UserError(f"{sources[mask]} and {source} would both become {mask}; give them different names")
 
 
-def is_newer(path: Path, source: Path) -> bool:
-    return path.exists() and path.stat().st_mtime >= source.stat().st_mtime
+def is_made_of(mask: Path, source: Path) -> bool:
+    """Whether a mask was made of the source as it is now. Times tell nothing: `cp -p` and `unzip` keep old ones."""
+    if not mask.exists():
+        return False
+    made_of = _carried(mask, "source")
+    if made_of is None:         # written before masks carried a checksum
+        return mask.stat().st_mtime >= source.stat().st_mtime
+    return made_of == checksum(source)
 
 
 class Lost(NamedTuple):
@@ -84,32 +101,3 @@ class Lost(NamedTuple):
     mask: Path
     name: str                   # of its class
     kept: bool                  # the preset's bound has kept a part of it
-
-
-def print_report(answers: Iterable[Union[str, Sequence[Lost]]], out: Path) -> int:
-    """Print what was made, what was lost to the CRF and, at the end, what was not made; return the exit status.
-
-    answers : one per photograph, what was lost in it, or one line on why there is no mask
-    """
-    failures, lost, made = [], [], 0
-    for answer in answers:
-        if isinstance(answer, str):
-            failures.append(answer)
-        else:
-            lost += answer
-            made += 1
-    lost.sort()
-    print(f"{plural(made, 'mask')} in {out}")
-    print_lost("kept a part of what the CRF would have removed", [one for one in lost if one.kept])
-    print_lost("the CRF has removed", [one for one in lost if not one.kept])
-    for failure in failures:
-        print(failure, file=sys.stderr)
-    if failures:
-        print(f"{len(failures)} failed, see above; the rest is done", file=sys.stderr)
-    return 1 if failures else 0
-
-
-def print_lost(what: str, lost: Sequence[Lost]) -> None:
-    if lost:
-        named = ", ".join(f"{one.name} in {one.mask}" for one in lost[:NAMED])
-        print(f"{plural(len({one.mask for one in lost}), 'mask')}: {what}: {named}{and_more(lost[NAMED - 1:])}")

@@ -215,9 +215,12 @@ def draw_text(draw, at, text, size):
 
 # --- masks as files ------------------------------------------------------------------------------------------------
 
-def mask_text(classes, settings):
-    """What a mask's PNG carries: its class names, by label, and the settings it was made with."""
+def mask_text(classes, settings, source=None):
+    """What a mask's PNG carries: its class names, by label, the settings that it was made with, and the checksum of its
+    source."""
     text = PngInfo()
     text.add_itxt("classes", json.dumps(list(classes), ensure_ascii=False))
     text.add_text("settings", json.dumps(settings))
+    if source:
+        text.add_text("source", json.dumps(source))
     return text

@@ -25,7 +25,7 @@ from ccnn._util.workers import Jobs, in_processes
 from ccnn.crf.dense import LONG_SIDE, Preset, sharpen
 from ccnn.images.grid import Scores, label_map, mean_scores, mirrored, positions, sample
 from ccnn.images.labels import VOC_CLASSES, read_classes
-from ccnn.images.masks import Lost, save_mask
+from ccnn.images.masks import Lost, checksum, save_mask
 from ccnn.images.overlays import overlay
 from ccnn.images.reading import read_image, shrink
 from ccnn.inference.caffe_net import check_labels, score_grid
@@ -230,12 +230,13 @@ class Segmenter:
 
     def __call__(self, source: Path, *outputs: Path) -> Outcome:
         model = self.model
+        made_of = checksum(source)          # first: if it is replaced meanwhile, the next run makes the mask again
         try:
             rgb = read_image(source)
             scores = model.scores(rgb, source, self.recipe.mirror)
         except UserError as e:
             return str(e) if str(source) in str(e) else f"{source}: {e}"
-        return write_outputs(rgb, scores, self.recipe, self.files.classes, self.settings, outputs)
+        return write_outputs(rgb, scores, self.recipe, self.files.classes, self.settings, outputs, made_of)
 
 
 def mask_settings_of(files: ModelSource, recipe: SegmentOptions) -> dict:
@@ -250,7 +251,7 @@ def mask_settings_of(files: ModelSource, recipe: SegmentOptions) -> dict:
 
 
 def write_outputs(rgb: np.ndarray, scores: Scores, recipe: SegmentOptions, classes: Sequence[str], settings: dict,
-                  outputs: Sequence[Path]) -> list[Lost]:
+                  outputs: Sequence[Path], source: Optional[str] = None) -> list[Lost]:
     """Write a photograph's files. The mask's path comes first; it is written last, because it says that all is done.
     Returns what was lost to the CRF."""
     mask_path, *others = outputs
@@ -266,5 +267,5 @@ def write_outputs(rgb: np.ndarray, scores: Scores, recipe: SegmentOptions, class
             p = np.zeros((len(classes), *q.shape[1:]), np.float16)
             p[recipe.labels] = q
             save_probabilities(path, p, classes, recipe.preset)
-    save_mask(mask_path, mask, settings, classes)
+    save_mask(mask_path, mask, settings, classes, source)
     return [Lost(mask_path, classes[label], kept) for label, kept in lost.items()]

@@ -21,7 +21,7 @@ from PIL import Image
 from scipy.fft import dctn
 
 from ccnn._util.errors import ImageError, Mistakes, nearest
-from ccnn._util.text import plural
+from ccnn._util.text import plural, some
 from ccnn.annotations.voc_boxes import count_unlisted
 from ccnn.data.dataset import DataSet
 from ccnn.data.samples import SCRIBBLES, Samples
@@ -249,13 +249,3 @@ def check_scribble_sizes(folder):
                 mistakes.append((repr(id), str(error)))
     if mistakes:
         raise Mistakes(scribbles.folder, mistakes)
-
-
-# Sentences
-
-def some(things, quoted=True):
-    """'a', 'b' and 'c'; of many the first few, and how many more."""
-    words = [repr(str(thing)) if quoted else str(thing) for thing in things]
-    if words[SHOWN + 1:]:
-        words = [*words[:SHOWN], f"{len(words) - SHOWN} more"]
-    return " and ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)

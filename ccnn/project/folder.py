@@ -18,6 +18,7 @@ import numpy as np
 
 from ccnn._util.errors import UserError
 from ccnn._util.files import digest
+from ccnn._util.text import and_more
 from ccnn._util.work_folder import WORK
 from ccnn.data.dataset import DataSet
 from ccnn.data.samples import own_folder
@@ -174,6 +175,6 @@ def counted(names: Collection[str], sentence: str) -> list:
     """ "tags of 2 photographs changed: a.jpg, b.jpg", from "tags of {} {} changed"; nothing if there are none."""
     if not names:
         return []
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    more = and_more(names, NAMED)
     noun = "photograph" if len(names) == 1 else "photographs"
     return [f"{sentence.format(len(names), noun)}: {', '.join(sorted(names)[:NAMED])}{more}"]

@@ -18,6 +18,7 @@ from typing import NamedTuple, Optional
 import numpy as np
 
 from ccnn._util.errors import Mistakes
+from ccnn._util.text import and_more
 from ccnn.images.labels import BACKGROUND
 from ccnn.solver.constraints import Constraints
 from ccnn.solver.dual import maximize
@@ -123,7 +124,7 @@ class Rules:
         mistakes, notes = [], []
         for c, names in cases.values():
             tags = " and ".join(self.classes[l] for l in np.flatnonzero(_present(c))[1:]) or "no class"
-            where = f"photographs of {tags} ({names[0]}{f' and {len(names) - 1} more' if names[1:] else ''})"
+            where = f"photographs of {tags} ({names[0]}{and_more(names)})"
             yielding, guilty = self.judge(c, shape)
             notes += [f"{where}: {text} gives way to {self.path}" for text in yielding]
             if guilty:
