@@ -54,11 +54,11 @@ def test_readers_end_when_nobody_reads(voc):
 def test_errors_of_the_reader_are_raised_here(voc):
     samples = Samples(still(voc))
     samples.files[1] = str(voc / "nowhere.jpg")
-    samples.files[2] = None             # a mistake in the program, with its traceback
     stream = read_ahead(samples, 0)
     next(stream)
     with pytest.raises(ImageError, match="nowhere.jpg: no such file"):
         next(stream)
+    samples.tops = None                 # a mistake in the program, with its traceback
     with pytest.raises(RuntimeError, match="Traceback(.|\n)*TypeError"):
         next(read_ahead(samples, 2))
 
