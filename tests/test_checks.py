@@ -11,9 +11,9 @@ from ccnn.project.checks import (
     check_folder,
     check_rules,
     check_tags,
-    fingerprint,
     leave_out_unreadable,
     near_duplicates,
+    perceptual_hash,
 )
 from ccnn.project.folder import read_folder
 from ccnn.supervision.kinds import SUPERVISION
@@ -81,7 +81,7 @@ def photographs(tmp_path_factory):
 
 def test_copies_are_found_and_different_photographs_are_not(photographs):
     folder, first = photographs
-    pairs = near_duplicates({path.stem: fingerprint(path) for path in sorted(folder.iterdir())})
+    pairs = near_duplicates({path.stem: perceptual_hash(path) for path in sorted(folder.iterdir())})
     copies = {path.stem for path in folder.iterdir() if "copy" in path.stem}
     assert len(copies) == 5 and len(list(folder.iterdir())) > 6
     assert {a for pair in pairs for a in pair} == copies | {first}

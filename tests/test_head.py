@@ -16,8 +16,8 @@ from ccnn.nets.backbones import VGG16
 from ccnn.nets.caffe_files import read_caffemodel, read_state, write_caffemodel
 from ccnn.project import learn
 from ccnn.project.folder import read_folder
-from ccnn.project.learn import RECIPE, Lesson
-from ccnn.project.predictions import ask
+from ccnn.project.learn import RECIPE, Project
+from ccnn.project.predictions import predict
 from ccnn.training import caffe_training, head
 from ccnn.training.caffe_log import read_log
 
@@ -69,33 +69,33 @@ def write_features(work):
 
 
 @pytest.fixture(params=["tags", "size", "boxes", "rules and scribbles", "labels"])
-def lesson(request, tmp_path, monkeypatch):
+def project(request, tmp_path, monkeypatch):
     """A folder of each kind; of kind "labels", its second round."""
     (tmp_path / "trunk.caffemodel").write_bytes(b"any")
     monkeypatch.setattr(learn, "trunk_weights", lambda: tmp_path / "trunk.caffemodel")
     write_photos(tmp_path / "photos", request.param)
-    lesson = Lesson(read_folder(str(tmp_path / "photos")))
-    write_features(lesson.work)
-    (lesson.work / "labels").mkdir()
+    project = Project(read_folder(str(tmp_path / "photos")))
+    write_features(project.work)
+    (project.work / "labels").mkdir()
     for number, shape in enumerate(SHAPES):
         mask = np.random.default_rng(number).integers(0, 3, shape).astype(np.uint8)
         mask[:9] = 255
-        Image.fromarray(mask).save(lesson.work / f"labels/{number}.png")
-    lesson.second = request.param == "labels"
-    return lesson
+        Image.fromarray(mask).save(project.work / f"labels/{number}.png")
+    project.second = request.param == "labels"
+    return project
 
 
-def solver_of(lesson, prefix, steps=STEPS):
-    net = lesson.write_net(lesson.work / f"{prefix}.prototxt", labels=lesson.second)
-    solver = lesson.solver(steps, net, lesson.work / prefix)
+def solver_of(project, prefix, steps=STEPS):
+    net = project.write_net(project.work / f"{prefix}.prototxt", labels=project.second)
+    solver = project.solver(steps, net, project.work / prefix)
     solver.snapshot, solver.base_lr = steps // 2, 1e-2
     return solver
 
 
-def start_of(lesson, solver):
+def start_of(project, solver):
     """Weights to begin with."""
     net = head.HeadNet(head.read_net(solver.net), "net")
-    path = lesson.work / "start.caffemodel"
+    path = project.work / "start.caffemodel"
     write_caffemodel(path, net.to_arrays(net.random(3)))
     return path
 
@@ -106,20 +106,20 @@ def largest_difference(a, b):
     return max(np.abs(x - y).max() for name in a for x, y in zip(a[name], b[name]))
 
 
-def both(lesson, steps=STEPS):
+def both(project, steps=STEPS):
     """(NumPy's training, Caffe's), run to their ends from the same weights."""
-    ours = solver_of(lesson, "ours", steps)
-    start = start_of(lesson, ours)
-    trainings = head.prepare(ours, start), caffe_training.prepare(solver_of(lesson, "theirs", steps), start)
+    ours = solver_of(project, "ours", steps)
+    start = start_of(project, ours)
+    trainings = head.prepare(ours, start), caffe_training.prepare(solver_of(project, "theirs", steps), start)
     for training in trainings:
         assert not training.finished and not training.run()
     return trainings
 
 
-def test_the_weights_are_caffes_after_the_same_steps(lesson):
-    ours, theirs = both(lesson)
+def test_the_weights_are_caffes_after_the_same_steps(project):
+    ours, theirs = both(project)
     assert largest_difference(ours.model, theirs.model) < 1e-4
-    assert largest_difference(ours.model, lesson.work / "start.caffemodel") > 0.005     # else this proves nothing
+    assert largest_difference(ours.model, project.work / "start.caffemodel") > 0.005     # else this proves nothing
 
     a, b = (read_state(training.model.with_suffix(".solverstate")) for training in (ours, theirs))
     assert a.iteration == b.iteration == STEPS and a.weights == str(ours.model)
@@ -132,28 +132,28 @@ def test_the_weights_are_caffes_after_the_same_steps(lesson):
     assert one[0] == pytest.approx(two[0], rel=1e-4) and one[20] == pytest.approx(two[20], rel=1e-4)
 
 
-def test_what_is_asked_of_the_net_is_what_caffe_computes(lesson):
-    if lesson.second:
+def test_what_is_asked_of_the_net_is_what_caffe_computes(project):
+    if project.second:
         pytest.skip("the nets of the first round are asked")
-    weights, ids = start_of(lesson, solver_of(lesson, "ours")), list(lesson.folder.photographs)
+    weights, ids = start_of(project, solver_of(project, "ours")), list(project.folder.photographs)
     size = RECIPE.sizes[1]
-    net = caffe.Net(str(lesson.write_net(lesson.work / "ask.prototxt", sizes=[size], shuffle=False)), caffe.TEST)
+    net = caffe.Net(str(project.write_net(project.work / "ask.prototxt", sizes=[size], shuffle=False)), caffe.TEST)
     net.copy_from(str(weights))
-    lesson.recipe = RECIPE._replace(sizes=(size,))
-    for answer in ask(lesson, weights, ids):
+    project.recipe = RECIPE._replace(sizes=(size,))
+    for prediction in predict(project, weights, ids):
         net.forward()
-        np.testing.assert_allclose(answer.scores.values, net.blobs["fc8"].data[0], atol=1e-4)
-        assert answer.loss == pytest.approx(float(net.blobs["loss"].data), rel=1e-4)
+        np.testing.assert_allclose(prediction.scores.values, net.blobs["fc8"].data[0], atol=1e-4)
+        assert prediction.loss == pytest.approx(float(net.blobs["loss"].data), rel=1e-4)
 
 
-@pytest.mark.parametrize("lesson", ["tags"], indirect=True)
+@pytest.mark.parametrize("project", ["tags"], indirect=True)
 class TestOneFolder:
-    def test_each_continues_a_snapshot_of_the_other(self, lesson):
+    def test_each_continues_a_snapshot_of_the_other(self, project):
         """Here the head sees the image's mean, too."""
-        lesson.recipe = RECIPE._replace(cells_only=False)
-        ours, theirs = both(lesson)
+        project.recipe = RECIPE._replace(cells_only=False)
+        ours, theirs = both(project)
         assert largest_difference(ours.model, theirs.model) < 1e-4
-        moved = read_caffemodel(ours.model)["fc8_image"][0] - read_caffemodel(lesson.work / "start.caffemodel")[
+        moved = read_caffemodel(ours.model)["fc8_image"][0] - read_caffemodel(project.work / "start.caffemodel")[
             "fc8_image"][0]
         assert np.abs(moved).max() > 0.005
         for training, prepare in ((theirs, head.prepare), (ours, caffe_training.prepare)):
@@ -164,10 +164,10 @@ class TestOneFolder:
             assert resumed.start_at == STEPS // 2 and not resumed.run()
             assert largest_difference(training.model, whole) < 1e-4
 
-    def test_a_stopped_training_goes_on_to_the_same_weights(self, lesson):
-        whole = head.prepare(solver_of(lesson, "whole", 400))
+    def test_a_stopped_training_goes_on_to_the_same_weights(self, project):
+        whole = head.prepare(solver_of(project, "whole", 400))
         whole.run()
-        stopped = head.prepare(solver_of(lesson, "stopped", 400))
+        stopped = head.prepare(solver_of(project, "stopped", 400))
         steps = itertools.count()
         stopped.step = lambda iteration: (os.kill(os.getpid(), signal.SIGINT) if next(steps) == 33 else None,
                                           head.Training.step(stopped, iteration))[1]
@@ -177,43 +177,43 @@ class TestOneFolder:
         assert largest_difference(resumed.model, whole.model) == 0
         assert head.prepare(stopped.solver).finished and not head.prepare(stopped.solver).run()
 
-    def test_features_that_do_not_fit_into_memory_are_read_again(self, lesson):
+    def test_features_that_do_not_fit_into_memory_are_read_again(self, project):
         models = []
         for name, memory in (("all", head.FeatureMemory()), ("some", head.FeatureMemory(3 << 20))):
-            training = head.prepare(solver_of(lesson, name, 10), memory=memory)
+            training = head.prepare(solver_of(project, name, 10), memory=memory)
             training.run()
             models.append(training.model)
             assert (len(memory.kept) == 2 * len(SHAPES)) == (name == "all") and memory.kept
         assert largest_difference(*models) == 0
 
-    def test_seeds_differ(self, lesson):
-        net = head.HeadNet(head.read_net(solver_of(lesson, "ours").net), "net")
+    def test_seeds_differ(self, project):
+        net = head.HeadNet(head.read_net(solver_of(project, "ours").net), "net")
         one, two, again = (net.random(seed)[0] for seed in (1, 2, 1))
         assert np.array_equal(one, again) and not np.array_equal(one, two)
         assert one.std() == pytest.approx(0.01, rel=0.1)
 
     @pytest.mark.parametrize("name, value", [("type", "SGD"), ("lr_policy", "fixed"), ("clip_gradients", 1)])
-    def test_another_optimiser_is_refused_in_one_line(self, lesson, name, value):
-        solver = solver_of(lesson, "ours")
+    def test_another_optimiser_is_refused_in_one_line(self, project, name, value):
+        solver = solver_of(project, "ours")
         setattr(solver, name, value)
         with pytest.raises(UserError, match=f"the solver's {name} is .*--trainer caffe"):
             head.prepare(solver)
 
     @pytest.mark.parametrize("net", ["conv5_tags", "head_mil_fcn", "ccnn_tags"])
-    def test_another_net_is_refused_in_one_line(self, lesson, root, net):
-        solver = solver_of(lesson, "ours")
+    def test_another_net_is_refused_in_one_line(self, project, root, net):
+        solver = solver_of(project, "ours")
         solver.net = str(root / f"prototxt/{net}.prototxt")
         with pytest.raises(UserError, match="NumPy trainer.*--trainer caffe"):
             head.prepare(solver)
 
-    def test_damaged_features_end_it_in_one_line(self, lesson):
-        training = head.prepare(solver_of(lesson, "ours"))
-        (lesson.work / "features/224/3.npy").write_bytes(b"\x93NUMPY")
+    def test_damaged_features_end_it_in_one_line(self, project):
+        training = head.prepare(solver_of(project, "ours"))
+        (project.work / "features/224/3.npy").write_bytes(b"\x93NUMPY")
         with pytest.raises(UserError, match="3.npy: is damaged"):
             training.run()
 
-    def test_weights_that_run_away_end_it_in_one_line(self, lesson):
-        solver = solver_of(lesson, "ours")
+    def test_weights_that_run_away_end_it_in_one_line(self, project):
+        solver = solver_of(project, "ours")
         solver.base_lr = 1e38
         with pytest.raises(UserError, match="at iteration 1.*npy; log"):
             head.prepare(solver).run()

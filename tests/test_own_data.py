@@ -139,7 +139,7 @@ def test_nothing_is_done_twice(photos, run):
     before = state(photos)
     done = run("tools/learn.py photos")
     assert done.stderr.splitlines() == ["learn.py: photos/model.ccnn: nothing has changed since it was trained; "
-                                        "--again trains anew"] and not done.stdout
+                                        "--again trains it again"] and not done.stdout
     assert state(photos) == before
     (photos / "tags.csv").write_text("".join(sorted((photos / "tags.csv").read_text().splitlines(True), reverse=True)))
     (photos / "tags.csv").write_text("image,tags,large\n" + (photos / "tags.csv").read_text().replace(
@@ -186,11 +186,11 @@ CHANGES = {         # each on the folder that the ones before it left
                     "constraints.toml is new"),
     "new": Change(add_photograph, "1 new photograph: late.jpg"),
     "replaced": Change(lambda folder: [remove_photograph(folder), replace_photograph(folder)],
-                       "1 photograph less: late.jpg; 1 photograph replaced: 0.jpg"),
+                       "1 photograph removed: late.jpg; 1 photograph replaced: 0.jpg"),
     "settings": Change(lambda folder: None, "--steps is 300, and was not given", "--steps 300"),
     "name": Change(lambda folder: [rewrite("classes.txt", "dog", "hound")(folder),
                                    rewrite("tags.csv", "dog", "hound")(folder)],
-                   "classes.txt: 'hound' is new; classes.txt: 'dog' is gone"),
+                   "classes.txt: 'hound' is new; classes.txt: 'dog' is removed"),
 }
 
 
@@ -232,7 +232,7 @@ def test_what_is_missing_is_made_again_without_training(photos, run):
     options = "--no-check"
     (photos / "model.ccnn").write_bytes(b"not a model")
     lines = said(run(f"tools/learn.py {options} photos"))
-    assert "is missing or not ours; writing it again, as it was trained" in lines[0]
+    assert "is missing or was replaced; writing it again from the trained weights" in lines[0]
     assert any("replacing photos/model.ccnn" in line for line in lines)
     assert (photos / "model.ccnn").read_bytes() == model
     (photos / "report.html").unlink()
@@ -240,7 +240,7 @@ def test_what_is_missing_is_made_again_without_training(photos, run):
     assert (photos / "report.html").is_file() and (photos / "model.ccnn").read_bytes() == model
     (photos / ".ccnn/state.json").write_text("{")
     lines = said(run(f"tools/learn.py {options} photos"))
-    assert "state.json: is damaged; training anew" in lines[0]
+    assert "state.json: is damaged; training again" in lines[0]
 
 
 def test_a_stopped_training_goes_on_but_not_for_another_question(place, root, photos, run):
@@ -266,11 +266,11 @@ def test_a_stopped_training_goes_on_but_not_for_another_question(place, root, ph
     lines = []
     for line in again.stderr:
         lines.append(line)
-        if "going on at step" in line:
+        if "resuming at step" in line:
             break
     again.send_signal(signal.SIGINT)
     again.communicate(timeout=120)
-    assert int(re.search(r"going on at step (\d+) of 20000", lines[-1])[1]) >= 1000
+    assert int(re.search(r"resuming at step (\d+) of 20000", lines[-1])[1]) >= 1000
 
 
 def test_a_stop_in_the_second_round_changes_nothing(place, root, photos, run):
@@ -282,7 +282,7 @@ def test_a_stop_in_the_second_round_changes_nothing(place, root, photos, run):
     assert process.wait(timeout=120) == 130
     labels = {path: path.read_bytes() for path in (photos / ".ccnn/labels").iterdir()}
     lines = said(run("tools/learn.py --no-check --steps 600 photos"))
-    going_on, = [line for line in lines if "going on at step" in line]          # the first round is not done again
+    going_on, = [line for line in lines if "resuming at step" in line]          # the first round is not done again
     assert 100 <= int(re.search(r"at step (\d+) of 300", going_on)[1]) < 300
     assert {path: path.read_bytes() for path in (photos / ".ccnn/labels").iterdir()} == labels and len(labels) == 40
     stopped = read_model(photos / "model.ccnn")
@@ -301,7 +301,7 @@ def test_features_of_an_earlier_version_are_computed_anew(photos, run):
     (photos / "report.html").unlink()
     lines = said(run("tools/learn.py --no-check --steps 600 photos"))
     assert any("features: held features of an earlier version; computing them again" in line for line in lines)
-    assert any("224: holds features of another size (200, now 224); computing them anew" in line for line in lines)
+    assert any("224: holds features of another size (200, now 224); computing them again" in line for line in lines)
     assert (features / "224/0.npy").read_bytes() == before
     assert sorted(path.name for path in features.iterdir()) == ["224", "321"]
 

@@ -15,7 +15,7 @@ from test_pictures import contrast
 
 from ccnn.images.overlays import colours, thumbnail
 from ccnn.project.html import TEMPLATES, nice
-from ccnn.project.report import SIDES, Photograph, Report, Step, Tally, next_steps, write_report
+from ccnn.project.report import SIDES, Report, ReportEntry, Step, Tally, next_steps, write_report
 from ccnn.project.report import page as report_page
 
 CLASSES = ("background", "cat", "cup", "rocket")
@@ -24,7 +24,7 @@ STYLE = (TEMPLATES / "style.css").read_text()
 
 def photograph(name="a.jpg", tags=(1,), areas=(0.6, 0.4, 0, 0), bounds=None, doubt=0.1, picture=None):
     picture = np.full((30, 40, 3), 99, np.uint8) if picture is None else picture
-    return Photograph(name, picture, tags, np.array(areas), bounds or {0: (0.3, 0.7), 1: (0.05, None)}, doubt)
+    return ReportEntry(name, picture, tags, np.array(areas), bounds or {0: (0.3, 0.7), 1: (0.05, None)}, doubt)
 
 
 def report(photographs=None, **changes):

@@ -6,7 +6,7 @@ from PIL import Image
 from tiny_voc import make_voc
 
 from ccnn._util.errors import ImageError, UserError
-from ccnn.data.samples import FeatureSamples, Samples, own_folder
+from ccnn.data.samples import FeatureSamples, Samples, folder_settings
 from ccnn.nets.backbones import VGG16
 from ccnn.nets.prototxt import own_nets
 
@@ -102,10 +102,10 @@ def test_colours_come_from_constraints_toml(own, tmp_path):
     Image.fromarray(picture).save(folder / "scribbles/one.png")
     (folder / "constraints.toml").write_text(
         '[scribbles]\ncolours = {cat = "#ff0000", background = "#0000ff"}\n')
-    assert own_folder(str(folder))["scribbles"] == "constraints.toml"
+    assert folder_settings(str(folder))["scribbles"] == "constraints.toml"
     assert np.array_equal(Samples({**own, "scribbles": "constraints.toml"})[0][0]["labels"], expected())
     (folder / "constraints.toml").write_text("[cat]\nmost = 0.5\n")
-    assert "scribbles" not in own_folder(str(folder))
+    assert "scribbles" not in folder_settings(str(folder))
     with pytest.raises(UserError, match=r"constraints.toml: has no \[scribbles\]"):
         Samples({**own, "scribbles": "constraints.toml"})
     with pytest.raises(UserError, match="strokes: no such folder of scribbles"):
@@ -129,7 +129,7 @@ def test_own_nets_learn_from_scribbles_and_rules(own, tmp_path):
     (folder / "features/index.json").write_text('{"size": 0}')
     rng = np.random.default_rng(0)
     np.save(folder / "features/one.npy", rng.random((VGG16.channels, 5, 6)).astype(np.float16))
-    data = {**own_folder(str(folder)), "features": str(folder / "features"), "mirror": False}
+    data = {**folder_settings(str(folder)), "features": str(folder / "features"), "mirror": False}
     train, _ = own_nets("tags", data, 3, priors=str(rules), classes=data["classes"])
     (tmp_path / "train.prototxt").write_text(train)
 

@@ -506,7 +506,7 @@ def test_the_end_of_the_studio_is_the_end_of_its_children(start, photos, number)
         status = studio.train()
         assert status["model"]["classes"] == list(CLASSES)
         if number != signal.SIGKILL:
-            assert any("going on at step" in line for line in status["training"]["lines"])
+            assert any("resuming at step" in line for line in status["training"]["lines"])
 
 
 # The whole way

@@ -11,7 +11,8 @@ from drawn_photographs import draw, table
 from ccnn._util import files
 from ccnn._util.errors import UserError
 from ccnn.cli import studio as studio_command
-from ccnn.project import learn
+from ccnn.nets.backbones import Backbone
+from ccnn.project import feature_cache, learn
 from ccnn.project.folder import read_folder
 from ccnn.studio import ahead, workshop
 from ccnn.studio.album import Album, Change, Stroke
@@ -55,31 +56,30 @@ def trunk(tmp_path, monkeypatch):
     """Weights that are never read; nothing is computed with them."""
     weights = tmp_path / "trunk.caffemodel"
     weights.write_text("weights")
-    for module in (learn, ahead):
-        monkeypatch.setattr(module, "trunk_weights", lambda: weights)
+    monkeypatch.setattr(Backbone, "fetch_weights", lambda self: weights)
 
     def compute(trunk, files, out, size, jobs):
         for id in files:
             (out / f"{id}.npy").write_text("features")
         return {}
-    monkeypatch.setattr(learn, "compute", compute)
+    monkeypatch.setattr(feature_cache, "compute", compute)
     monkeypatch.setattr(workshop.Pool, "warm", lambda self: None)
 
 
 def run_learn(folder):
     """All of ccnn learn that writes and removes files, but for Caffe's own."""
-    lesson = learn.Lesson(read_folder(str(folder)))
+    project = learn.Project(read_folder(str(folder)))
     try:
-        lesson.compute_features(1)
-        run = lesson.work / "runs/fedcba9876543210"
+        project.compute_features(1)
+        run = project.work / "runs/fedcba9876543210"
         run.mkdir(parents=True)
         weights = run / "second_iter_1.caffemodel"
         weights.write_text("weights")
-        lesson.write_net(lesson.work / "first.prototxt")
-        lesson.remove_snapshots(weights)
-        return lesson
+        project.write_net(project.work / "first.prototxt")
+        project.remove_snapshots(weights)
+        return project
     finally:
-        lesson.lock.close()
+        project.lock.close()
 
 
 def run_ahead(folder):
@@ -157,9 +157,9 @@ def test_features_of_photographs_that_changed_are_removed(photos, trunk):
     for path in place.glob("*.npy"):
         path.write_text("old")
     shutil.copy(second, first)
-    lesson = learn.Lesson(read_folder(str(photos)))
-    lesson.forget_features(place)
-    lesson.lock.close()
+    project = learn.Project(read_folder(str(photos)))
+    feature_cache.remove_stale(place, project.digests, ())
+    project.lock.close()
     assert sorted(path.stem for path in place.rglob("*.npy")) == ["1", "2", "3"]
     assert (place / "notes.txt").exists()
 
@@ -183,11 +183,11 @@ def test_only_names_that_we_write_are_removed(photos, trunk):
 @pytest.mark.parametrize("weights", ["/etc/passwd", "../../../home/a.npy", "runs/../../../../home/a.npy",
                                      "runs/0123456789abcdef/../../../a.txt"])
 def test_the_state_names_no_weights_elsewhere(photos, home, trunk, weights):
-    lesson = run_learn(photos)
-    lesson.write_state(learn.State(lesson.question, weights, "0" * 64, None, (2, 1)))
-    lesson = learn.Lesson(read_folder(str(photos)))
-    lesson.lock.close()
-    assert lesson.state is None and not lesson.trained
+    project = run_learn(photos)
+    project.write_state(learn.State(project.inputs, weights, "0" * 64, None, (2, 1)))
+    project = learn.Project(read_folder(str(photos)))
+    project.lock.close()
+    assert project.state is None and not project.trained
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "9" * 1_000_000, "null", '{"weights": 1}', "\xff"],

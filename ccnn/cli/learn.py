@@ -28,8 +28,8 @@ from ccnn.cli import command
 from ccnn.inference.caffe_net import load_caffe
 from ccnn.project.checks import check_folder, leave_out_unreadable
 from ccnn.project.folder import read_folder
-from ccnn.project.learn import RECIPE, TRAINERS, Lesson
-from ccnn.project.results import folds, hold_out, look, scores, write
+from ccnn.project.learn import RECIPE, TRAINERS, Project
+from ccnn.project.results import folds, hold_out, report_entries, scores, write_results
 
 UNCHECKED = "Nothing was held out: this was switched off with --no-check."
 
@@ -40,33 +40,33 @@ def main(argv=None):
     if args.trainer == "caffe":
         load_caffe()
     folder, left_out = leave_out_unreadable(read_folder(args.photos))
-    lesson = Lesson(folder, args.steps, args.seed, args.again, trainer=args.trainer)
+    project = Project(folder, args.steps, args.seed, args.again, trainer=args.trainer)
     wanted = "plain" if args.no_check else "checked"
-    trained = lesson.trained and lesson.model_is_there
-    done = trained and lesson.is_reported(wanted)
-    parts = [] if done or args.no_check else folds(lesson)
+    trained = project.trained and project.model_is_there
+    done = trained and project.is_reported(wanted)
+    parts = [] if done or args.no_check else folds(project)
     warnings = [] if done else check_folder(folder, {id: number for number, part in enumerate(parts) for id in part})
-    for sentence in [*left_out, lesson.beginning, *lesson.notes, *warnings]:
+    for sentence in [*left_out, project.summary, *project.notes, *warnings]:
         command.say(sentence)
     if done:
         return 0
-    lesson.compute_features(args.jobs)
+    project.compute_features(args.jobs)
     if not trained:
-        if lesson.train():
+        if project.train():
             command.say("stopped; the same command goes on")
             return 130
-        lesson.write_model()
-        command.say(f"{lesson.model}: ready")
-    photographs = look(lesson)
-    said = [*left_out, *warnings, *lesson.notes]
-    write(lesson, said, photographs, None, UNCHECKED if args.no_check else "Being computed.")
+        project.write_model()
+        command.say(f"{project.model}: ready")
+    photographs = report_entries(project)
+    said = [*left_out, *warnings, *project.notes]
+    write_results(project, said, photographs, None, UNCHECKED if args.no_check else "Being computed.")
     if not args.no_check:
-        tallies, sentence = hold_out(lesson, parts)
-        lesson.write_scores(scores(lesson, tallies))
-        write(lesson, said, photographs, tallies, sentence)
-    lesson.write_state(lesson.state._replace(report=wanted))
-    print(lesson.model)
-    print(lesson.report)
+        tallies, sentence = hold_out(project, parts)
+        project.write_scores(scores(project, tallies))
+        write_results(project, said, photographs, tallies, sentence)
+    project.write_state(project.state._replace(report=wanted))
+    print(project.model)
+    print(project.report)
     return 0
 
 

@@ -300,8 +300,8 @@ SCRIBBLES = "scribbles"         # in a folder of one's own
 LAYERS = {"VOCDataLayer": Samples, "FeatureDataLayer": FeatureSamples}      # by the name of the data layer
 
 
-def own_folder(root):
-    """The settings for a folder of one's own: images, classes.txt, and tags.csv or VOC's Annotations.
+def folder_settings(root):
+    """The settings for a folder of photographs with classes.txt, and tags.csv or VOC's Annotations.
 
     Scribbles are used if constraints.toml names them.
     Annotations may have objects of classes that classes.txt does not list. They are left out, and

@@ -1,4 +1,4 @@
-"""Checks before a training, for a folder of one's own: what would waste its minutes.
+"""Checks of a folder of photographs before a training: problems that would waste its time.
 
     folder = read_folder("photos")                              # ccnn.project.folder; names rows without a photograph
     for sentence in check_folder(folder):                       # warnings, the most important first
@@ -9,8 +9,8 @@
 check_folder reads every photograph once, reduced while it is read: some milliseconds each. Neither needs features,
 weights or Caffe.
 
-near_duplicates says which photographs are nearly the same. Who holds photographs out should keep such pairs together,
-or give check_folder the parts (`folds`), so that it warns.
+near_duplicates finds photographs that are nearly the same. To hold photographs out, keep such pairs together, or give
+check_folder the parts (`folds`): it then warns.
 """
 import functools
 import os
@@ -31,9 +31,9 @@ from ccnn.images.listing import skipped_sentence
 from ccnn.images.reading import read_image
 from ccnn.supervision.crops import CroppedAnnotation
 
-FEW = 10                # photographs of a class; fewer teach little
+FEW = 10                # photographs of a class; with fewer, its masks are poor
 SHOWN = 5               # names in a sentence
-FREQUENCIES = 12        # of a fingerprint, down and across: 143 bits
+FREQUENCIES = 12        # of a perceptual hash, down and across: 143 bits
 
 # Bits in which photographs may differ that are nearly the same. Of 2,189 photographs of VOC the nearest two differ in
 # 38. A copy that is smaller, brighter or of lower quality differs in 16 at most. One without 3 % at each border differs
@@ -42,22 +42,22 @@ ALIKE = 32
 
 
 def check_folder(folder, folds=None):
-    """[plain sentence], the most important first: what would make a training on this folder teach little.
+    """Warnings, the most important first: why a training on this folder would learn little.
 
     Raises UserError if photographs cannot be read; it names all of them.
 
-    folder : ccnn.project.folder.OwnFolder
+    folder : ccnn.project.folder.PhotoFolder
     folds  : {id: the part that is held out together}; near-duplicates in different parts are then reported, because a
              score on the one says little if the net has learned from the other. None: nothing is held out
     """
     present = {id: known.present for id, known in folder.photographs.items()}
-    pairs = near_duplicates(read_fingerprints(folder))
+    pairs = near_duplicates(perceptual_hashes(folder))
     return [*check_tags(present, folder.classes), *check_duplicates(pairs, present, folder.classes, folds),
             *check_unused(folder)]
 
 
 def check_unused(folder):
-    """Sentences about what is there and is not used: photographs, objects in VOC's XML, scribbles."""
+    """Warnings about what is in the folder and not used: photographs, objects in VOC's XML, scribbles."""
     sentences = [f"{skipped_sentence(folder.skipped)}."] if folder.skipped else []
     if folder.untagged:
         sentences.append(f"Nothing is known of {plural(len(folder.untagged), 'photograph')}, which "
@@ -83,7 +83,7 @@ def _did_you_mean(name, classes):
 # Tags
 
 def check_tags(present, classes):
-    """Sentences about {id: (L,) bool}: what tags alone cannot teach."""
+    """Warnings about tags, {id: (L,) bool}, that are too few or say too little."""
     tags = np.array(list(present.values()))[:, BACKGROUND + 1:]
     names, counts = np.array(classes[BACKGROUND + 1:], object), tags.sum(axis=0)
     sentences = []
@@ -120,16 +120,16 @@ def together(tags):
 
 # Near-duplicates
 
-def fingerprint(path):
+def perceptual_hash(path):
     """(143,) bool: which of the lowest frequencies of a photograph are above their median. Size, quality and brightness
     hardly matter."""
     if not os.path.isfile(path):
         raise ImageError(f"{path}: no such file")
-    return read_fingerprint(path, os.stat(path).st_mtime_ns)
+    return _perceptual_hash(path, os.stat(path).st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=10_000)
-def read_fingerprint(path, _):
+def _perceptual_hash(path, _):
     rgb = read_image(path, least_side=64)
     gray = np.asarray(Image.fromarray(rgb).convert("L").resize((32, 32), Image.Resampling.BOX), float)
     waves = dctn(gray, norm="ortho")[:FREQUENCIES, :FREQUENCIES].ravel()[1:]        # without the mean
@@ -141,20 +141,20 @@ def leave_out_unreadable(folder):
     wrong = {}
     for id, known in folder.photographs.items():
         try:
-            fingerprint(known.file)
+            perceptual_hash(known.file)
         except ImageError as error:
             wrong[id] = f"{error}; the training leaves it out"
     if len(wrong) == len(folder.photographs):
-        read_fingerprints(folder)               # raises: nothing is left
+        perceptual_hashes(folder)               # raises: nothing is left
     return folder.without(wrong), list(wrong.values())
 
 
-def read_fingerprints(folder):
-    """{id: fingerprint} of all photographs; those that cannot be read are named at once."""
+def perceptual_hashes(folder):
+    """{id: perceptual hash} of all photographs; those that cannot be read are named at once."""
     found, mistakes = {}, []
     for id, known in folder.photographs.items():
         try:
-            found[id] = fingerprint(known.file)
+            found[id] = perceptual_hash(known.file)
         except ImageError as error:
             mistakes.append(("", f"{error}; mend it, or remove its row"))
     if len(mistakes) == 1:
@@ -164,12 +164,12 @@ def read_fingerprints(folder):
     return found
 
 
-def near_duplicates(fingerprints, block=1000):
-    """[(id, id)] of the photographs that look nearly the same. fingerprints : {id: fingerprint(file)}"""
-    ids = list(fingerprints)
+def near_duplicates(hashes, block=1000):
+    """[(id, id)] of the photographs that look nearly the same. hashes : {id: perceptual_hash(file)}"""
+    ids = list(hashes)
     if not ids:
         return []
-    signs = np.where(np.array(list(fingerprints.values())), 1, -1).astype(np.float32)
+    signs = np.where(np.array(list(hashes.values())), 1, -1).astype(np.float32)
     alike = signs.shape[1] - 2 * ALIKE          # the least scalar product
     pairs = []
     for start in range(0, len(ids), block):
@@ -179,7 +179,7 @@ def near_duplicates(fingerprints, block=1000):
 
 
 def check_duplicates(pairs, present, classes, folds=None):
-    """Sentences about pairs of photographs that look nearly the same."""
+    """Warnings about pairs of photographs that look nearly the same."""
     def tags(id):
         return some([classes[l] for l in np.flatnonzero(present[id]) if l != BACKGROUND] or ["nothing"], quoted=False)
 
@@ -208,7 +208,7 @@ def check_rules(folder, supervision, bounds):
     Raises Mistakes if rules contradict each other for the tags, sizes or boxes of some photographs; or if scribbles do
     not fit: no such photograph, another size, a class that its tags do not have.
 
-    folder      : ccnn.project.folder.OwnFolder
+    folder      : ccnn.project.folder.PhotoFolder
     supervision : ccnn.supervision.kinds.Supervision, what the loss layer makes constraints of
     bounds      : {name: number}, the keyword arguments of its constraint function
     """

@@ -1,11 +1,11 @@
-"""A folder of one's own: photographs, classes.txt, tags.csv or VOC's Annotations, perhaps constraints.toml.
+"""A folder of photographs with classes.txt, tags.csv or VOC's Annotations, and optionally constraints.toml.
 
     folder = read_folder("photos")              # every mistake in it is reported here, before any work
-    now = folder.question(folder.contents())    # all that a training on it depends on, as JSON holds it
-    reasons(before, now)                        # how it differs from an earlier one, in words
+    now = folder.inputs(folder.digests())       # everything that a training depends on, as JSON
+    reasons(before, now)                        # how it differs from the inputs of an earlier training, in words
 
-A question does not depend on where the folder lies, nor on the order of the rows in tags.csv. Tags stand in it by their
-names, so that a new order of classes.txt is one change and not one per photograph.
+The inputs do not depend on where the folder is, nor on the order of the rows in tags.csv. They hold the names of tags
+and not their numbers, so that a new order of classes.txt is one change and not one per photograph.
 """
 import hashlib
 import json
@@ -21,18 +21,18 @@ from ccnn._util.files import digest
 from ccnn._util.text import and_more
 from ccnn._util.work_folder import WORK
 from ccnn.data.dataset import DataSet
-from ccnn.data.samples import own_folder
+from ccnn.data.samples import folder_settings
 from ccnn.images.labels import BACKGROUND
 from ccnn.images.listing import image_folder, list_photographs
 from ccnn.inference.model_file import check_classes
 from ccnn.supervision.rules import Rules
 from ccnn.supervision.rules_file import RULES_FILE, read_rules
 
-NAMED = 3                   # photographs that a sentence names; the rest is counted
+NAMED = 3                   # photographs that a sentence names; the others are counted
 
 
-class Known(NamedTuple):
-    """What is known of a photograph."""
+class TaggedPhotograph(NamedTuple):
+    """A photograph and its tags, or its boxes."""
     file: str
     name: str                   # of the file, from the folder of the photographs
     present: np.ndarray         # (L,) bool
@@ -40,18 +40,18 @@ class Known(NamedTuple):
     boxes: Optional[list]       # [(label, y0, x0, y1, x1)] in pixels; None where there is a table of tags
 
 
-class OwnFolder(NamedTuple):
+class PhotoFolder(NamedTuple):
     path: Path
     settings: dict              # of the data layer: where classes and tags are
     classes: tuple
-    photographs: dict           # {id: Known}
+    photographs: dict           # {id: TaggedPhotograph}
     system: str                 # what can be learned from: "tags", "size" or "boxes" of ccnn.nets.prototxt.SYSTEMS
     rules: Optional[Rules]
-    untagged: list              # photographs that are there, of which nothing is known
+    untagged: list              # names of photographs without a row in tags.csv
     skipped: dict = {}          # {file: why} of photographs in formats that are not read
-    left_out: dict = {}         # {id: Known} of photographs that cannot be read
+    left_out: dict = {}         # {id: TaggedPhotograph} of photographs that cannot be read
 
-    def without(self, ids: Collection[str]) -> "OwnFolder":
+    def without(self, ids: Collection[str]) -> "PhotoFolder":
         """The folder, but these photographs are left out."""
         if not ids:
             return self
@@ -68,12 +68,12 @@ class OwnFolder(NamedTuple):
         counts = sum(known.present.astype(int) for known in self.photographs.values())
         return {name: int(counts[label]) for label, name in enumerate(self.classes) if label != BACKGROUND}
 
-    def contents(self) -> dict:
+    def digests(self) -> dict:
         """{id: checksum of the photograph}"""
         return {id: digest(known.file) for id, known in self.photographs.items()}
 
-    def question(self, contents: dict) -> dict:
-        """{part: what of it decides the training}; ccnn.project.learn adds what no file here holds."""
+    def inputs(self, digests: dict) -> dict:
+        """{part: its content}: what a training depends on. ccnn.project.learn adds what is not in the folder."""
         def of_each(function):
             return {known.name: function(id, known) for id, known in self.photographs.items()}
 
@@ -85,7 +85,7 @@ class OwnFolder(NamedTuple):
             return digest(scribbles.file(id)) if scribbles and Path(scribbles.file(id)).is_file() else None
         return {
             "classes": list(self.classes),
-            "photographs": of_each(lambda id, known: contents[id]),
+            "photographs": of_each(lambda id, known: digests[id]),
             "tags": of_each(lambda id, known: self.names(known.present)),
             "large": of_each(lambda id, known: self.names(known.large)),
             "boxes": of_each(boxes),
@@ -97,63 +97,63 @@ class OwnFolder(NamedTuple):
         return sorted(name for name, flag in zip(self.classes[1:], flags[1:]) if flag)
 
 
-def read_folder(root: str) -> OwnFolder:
-    """The folder. UserError names what is wrong; all mistakes of one file come at once."""
-    settings = own_folder(root)
+def read_folder(root: str) -> PhotoFolder:
+    """Read and check the folder. UserError names what is wrong, all mistakes of one file at once."""
+    settings = folder_settings(root)
     data = DataSet(**settings)
     try:
         check_classes(data.classes)
     except ValueError as error:
         raise UserError(f"{settings['classes']}: {error}") from None
-    photographs = {id: known(data, id, file) for id, file in zip(data.ids, data.image_files())}
+    photographs = {id: tagged_photograph(data, id, file) for id, file in zip(data.ids, data.image_files())}
     listed = {known.name for known in photographs.values()}
     if data.csv is None:
         system = "boxes"
     else:
         system = "size" if any(known.large.any() for known in photographs.values()) else "tags"
     rules, found = Path(root, RULES_FILE), list_photographs(image_folder(root))
-    return OwnFolder(
+    return PhotoFolder(
         Path(root), settings, tuple(data.classes), photographs, system,
         read_rules(str(rules), data.classes) if rules.is_file() else None,
         [] if system == "boxes" else [path for path in found.paths if "/" not in path and path not in listed],
         {path: why for path, why in found.skipped.items() if "/" not in path and path not in listed})
 
 
-def known(data: DataSet, id: str, file: str) -> Known:
+def tagged_photograph(data: DataSet, id: str, file: str) -> TaggedPhotograph:
     name = os.path.relpath(file, data.images)
     if data.csv is not None:
         present, large = data.csv[id]
-        return Known(file, name, present, large, None)
+        return TaggedPhotograph(file, name, present, large, None)
     boxes = data.read(id, {"boxes"}).boxes
     present = np.isin(np.arange(len(data.classes)), [box[0] for box in boxes])
-    return Known(file, name, present, np.zeros_like(present), boxes)
+    return TaggedPhotograph(file, name, present, np.zeros_like(present), boxes)
 
 
-def fingerprint(question: object) -> str:
-    """16 hexadecimal digits of the question's content."""
-    return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()[:16]
+def json_digest(value: object) -> str:
+    """16 hexadecimal digits that stand for a value that JSON can hold."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 # What differs, in words
 
 def reasons(before: dict, now: dict) -> list:
-    """[sentence]: why the answer to `before` is none to `now`. Empty: it is."""
+    """Reasons why a model trained on `before` is stale; empty if it is still valid."""
     found = [*classes_changed(before["classes"], now["classes"]), *photographs_changed(before, now)]
     if before["constraints"] != now["constraints"]:
-        verb = "is new" if not before["constraints"] else "changed" if now["constraints"] else "is gone"
+        verb = "is new" if not before["constraints"] else "changed" if now["constraints"] else "was removed"
         found.append(f"{RULES_FILE} {verb}")
     old, new = before["settings"], now["settings"]
     found += [f"--{key} is {new[key] or 'not given'}, and was {old.get(key) or 'not given'}"
               for key in new if old.get(key) != new[key]]
     if not found and before != now:
-        found.append("another version of ccnn learns otherwise")
+        found.append("this version of ccnn trains differently")
     return found
 
 
 def photographs_changed(before: dict, now: dict) -> list:
     was, have = before["photographs"], now["photographs"]
     both = {name for name in have if name in was}
-    found = [*counted(have.keys() - both, "{} new {}"), *counted(was.keys() - both, "{} {} less")]
+    found = [*counted(have.keys() - both, "{} new {}"), *counted(was.keys() - both, "{} {} removed")]
     for part, sentence in (("photographs", "{} {} replaced"), ("tags", "tags of {} {} changed"),
                            ("large", "sizes of {} {} changed"), ("boxes", "boxes of {} {} changed"),
                            ("scribbles", "scribbles of {} {} changed")):
@@ -168,7 +168,7 @@ def classes_changed(before: list, now: list) -> list:
     if not added and not gone:
         return ["classes.txt: the order changed"]
     return [f"classes.txt: {', '.join(map(repr, names))} {'is' if len(names) == 1 else 'are'} {what}"
-            for names, what in ((added, "new"), (gone, "gone")) if names]
+            for names, what in ((added, "new"), (gone, "removed")) if names]
 
 
 def counted(names: Collection[str], sentence: str) -> list:

@@ -1,31 +1,30 @@
 """From a folder of photographs with tags to a model: features, nets, training, one file.
 
-    lesson = Lesson(read_folder("photos"))
-    print(lesson.beginning)             # what will be done, and why
-    lesson.compute_features(jobs=2)
-    stopped = lesson.train()            # in NumPy, or by `caffe train`; goes on where an earlier run was stopped
-    lesson.write_model()                # photos/model.ccnn
+    project = Project(read_folder("photos"))
+    print(project.summary)              # what will be done, and why
+    project.compute_features(jobs=2)
+    stopped = project.train()           # in NumPy, or by `caffe train`; resumes a training that was stopped
+    project.write_model()               # photos/model.ccnn
 
-A training has two rounds. The first learns from what is known of the photographs: their tags are constraints. Its net,
-held to the constraints, then labels every cell of the photographs, and the second round learns from these labels. Every
-training begins at random: weights that have learned from a wrong tag would not forget it.
+A training has two rounds. In the first, the tags are constraints. The trained net, held to the constraints, then labels
+every cell of the photographs, and the second round trains on these labels. Every training starts from random weights:
+weights that were trained on a wrong tag would not forget it.
 
-RECIPE holds every number of the method that differs from ccnn.nets.prototxt and ccnn.nets.solvers. What is not the
-user's own lies in photos/.ccnn:
+RECIPE holds every number of the method that differs from ccnn.nets.prototxt and ccnn.nets.solvers. Working files are in
+photos/.ccnn (ccnn._util.work_folder):
 
-    features/SIZE/      of the trunk, and photographs.json: of which content of each photograph
+    features/SIZE/      ccnn.project.feature_cache
     labels/             masks of the photographs, for the second round
     first.prototxt, second.prototxt, deploy.prototxt
-    runs/RUN/           snapshots and logs of a training; RUN stands for the question, so that no snapshot is ever used
-                        for another one
-    state.json          the question that model.ccnn answers, and the weights in it
+    runs/RUN/           snapshots and logs of a training. RUN is a hash of all inputs, so a snapshot is never resumed
+                        with different ones
+    state.json          the inputs that model.ccnn was trained on, and which weights are in it
 """
 import datetime
 import json
 import logging
 import re
-import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
@@ -35,7 +34,7 @@ from ccnn._util.files import digest, lock, whole_file
 from ccnn._util.foreign_files import parse_json
 from ccnn._util.progress import Progress
 from ccnn._util.text import plural
-from ccnn._util.work_folder import claim, entries, remove
+from ccnn._util.work_folder import claim, remove
 from ccnn.images.formats import SUFFIX
 from ccnn.images.masks import save_mask
 from ccnn.inference.model_file import read_model, write_model
@@ -44,13 +43,13 @@ from ccnn.nets.caffe_files import parse_solver
 from ccnn.nets.prototxt import SYSTEMS, own_nets
 from ccnn.nets.solvers import solver_texts
 from ccnn.project.checks import check_rules
-from ccnn.project.folder import OwnFolder, fingerprint, reasons
-from ccnn.project.predictions import ask, label_mask, small_shape
+from ccnn.project.feature_cache import update_features
+from ccnn.project.folder import PhotoFolder, json_digest, reasons
+from ccnn.project.predictions import label_mask, predict, small_shape
 from ccnn.supervision.kinds import SUPERVISION
 from ccnn.supervision.rules_file import RULES_FILE
 from ccnn.training import head
 from ccnn.training.caffe_training import prepare
-from ccnn.training.features import check_index, compute, plan_features
 
 SOLVER = "head_tags"            # of ccnn.nets.solvers
 
@@ -64,7 +63,7 @@ log = logging.getLogger(__name__)
 
 
 class Recipe(NamedTuple):
-    """How one learns from a folder: sixty photographs, or a few thousand."""
+    """How to learn from a folder of sixty to a few thousand photographs."""
     sizes: tuple = (224, 321)   # long sides of the photographs that the trunk sees, in pixels; each sample has one
     steps: int = 400            # of the first round, of 4 photographs each; at least
     second: float = 0.5         # share of the steps that the second round takes
@@ -88,34 +87,34 @@ def bounds_of(recipe: Recipe, system: str) -> dict:
 
 class State(NamedTuple):
     """What state.json says."""
-    question: dict              # that the model answers
-    weights: str                # in it: a file of photos/.ccnn
-    model: str                  # its fingerprint
-    report: Optional[str]       # what report.html says of it: "plain", "checked" on photographs held out; None: nothing
+    inputs: dict                # of the training
+    weights: str                # of the model: a file in photos/.ccnn
+    model: str                  # fingerprint of model.ccnn
+    report: Optional[str]       # "plain"; "checked" on photographs held out; None: there is no report yet
     steps: Sequence = ()        # of each round
-    scores: Optional[dict] = None       # on photographs held out, as the model tells them
+    scores: Optional[dict] = None       # on photographs held out
 
 
-class Lesson:
-    """A folder, a recipe, and what was learned from the folder before.
+class Project:
+    """A folder of photographs, the recipe to learn from it, and the state of the last training.
 
-    question    all that the model depends on
+    inputs      everything that the model depends on
     state       of the last training; None if there is none
-    reasons     why the model must be trained again; empty if it need not
+    reasons     why the model is stale; empty if it is still valid
     """
 
-    def __init__(self, folder: OwnFolder, steps: Optional[int] = None, seed: int = 1, anew: bool = False,
+    def __init__(self, folder: PhotoFolder, steps: Optional[int] = None, seed: int = 1, again: bool = False,
                  recipe: Recipe = RECIPE, trainer: str = TRAINERS[0]) -> None:
-        """anew : train again whether or not something has changed   trainer : of TRAINERS"""
-        self.folder, self.recipe, self.seed, self.anew, self.trainer = folder, recipe, seed, anew, trainer
+        """again : train even if nothing has changed   trainer : of TRAINERS"""
+        self.folder, self.recipe, self.seed, self.again, self.trainer = folder, recipe, seed, again, trainer
         self.steps = steps or max(recipe.steps, round(recipe.epochs * len(folder.photographs) / 4))
         self.notes = check_rules(folder, self.supervision, self.numbers)
         self.trunk = VGG16.fetch_weights()
         # the net is the same wherever the folder lies
         first, deploy = self.nets(Path())
         second, _ = self.nets(Path(), labels=True)
-        self.contents = folder.contents()
-        self.question = {**folder.question(self.contents),
+        self.digests = folder.digests()
+        self.inputs = {**folder.inputs(self.digests),
                          "train": [first, second], "deploy": deploy, "solver": str(self.solver(self.steps)),
                          "features": {"sizes": list(recipe.sizes), "weights": digest(self.trunk),
                                       "trunk": digest(VGG16.net)},
@@ -125,7 +124,7 @@ class Lesson:
         self.lock = lock(self.work / "lock", "process {holder} is learning from this folder; wait for its end, or stop "
                          "it (kill {holder})")
         self.state = self.read_state()
-        self.reasons = reasons(self.state.question, self.question) if self.state else []
+        self.reasons = reasons(self.state.inputs, self.inputs) if self.state else []
 
     # Files
 
@@ -144,8 +143,11 @@ class Lesson:
     def read_state(self) -> Optional[State]:
         path = self.work / "state.json"
         try:
-            state = State(**parse_json(path))
-            reasons(state.question, self.question)                  # fails where a part is missing
+            stored = parse_json(path)
+            if "question" in stored:                                # as version 2 called them
+                stored["inputs"] = stored.pop("question")
+            state = State(**stored)
+            reasons(state.inputs, self.inputs)                  # fails where a part is missing
             if WEIGHTS.fullmatch(state.weights) and [type(steps) for steps in state.steps] == [int, int] \
                     and isinstance(state.scores, (dict, type(None))):
                 return state
@@ -164,18 +166,18 @@ class Lesson:
 
     @cached_property
     def trained(self) -> bool:
-        """Whether the weights that are there answer the question."""
-        return bool(self.state) and not self.reasons and not self.anew and self.last_weights is not None
+        """Whether the last weights were trained on the present inputs."""
+        return bool(self.state) and not self.reasons and not self.again and self.last_weights is not None
 
     @property
     def last_weights(self) -> Optional[Path]:
-        """Those of the last training, if it has ended."""
+        """The weights of the last training, if it was finished."""
         path = self.work / self.state.weights if self.state else None
         return path if path and path.is_file() else None
 
     @property
     def weights(self) -> Path:
-        """Those in the model."""
+        """The weights in the model."""
         assert self.last_weights, "train() comes first"
         return self.last_weights
 
@@ -192,15 +194,15 @@ class Lesson:
         return self.state is not None and self.report.is_file() and self.state.report in (kind, "checked")
 
     @property
-    def beginning(self) -> str:
+    def summary(self) -> str:
         """What will be done, in one line."""
         if self.trained and self.model_is_there:
-            return f"{self.model}: nothing has changed since it was trained; --again trains anew"
+            return f"{self.model}: nothing has changed since it was trained; --again trains it again"
         if self.trained:
-            return f"{self.model}: is missing or not ours; writing it again, as it was trained"
+            return f"{self.model}: is missing or was replaced; writing it again from the trained weights"
         counts = ", ".join(f"{name} in {number}" for name, number in self.folder.images_with().items())
         text = f"{self.folder.path}: {plural(len(self.folder.photographs), 'photograph')}, {counts}"
-        if self.state and not self.anew:
+        if self.state and not self.again:
             text += f"; training again, because {'; '.join(self.reasons) or 'the last weights are gone'}"
         return text
 
@@ -210,9 +212,9 @@ class Lesson:
              sizes: Optional[Sequence[int]] = None) -> tuple:
         """(training net, deploy net) as text.
 
-        labels  : it learns from the labels that the first round gave; else from what is known of the photographs
-        shuffle : if not, it shows every photograph once, in their order
-        sizes   : of the features that it shows; None: all
+        labels  : train on the labels of the first round; else on the tags
+        shuffle : if not, take the photographs in their order, each once
+        sizes   : of the features to train on; None: all
         """
         folder = self.folder
         name = {"classes": str(root / "classes.txt"), "priors": str(root / RULES_FILE)}
@@ -259,60 +261,19 @@ class Lesson:
     # The work
 
     def compute_features(self, jobs: int) -> None:
-        """Compute the features that are missing. They belong to the photograph's content, not to its name."""
-        files, place = {id: known.file for id, known in self.folder.photographs.items()}, self.work / "features"
-        folders = {size: place / str(size) for size in self.recipe.sizes}
-        self.remove_other(place, folders.values())
-        for size, out in folders.items():
-            self.begin_features(out, size)
-        plans = {size: plan_features(files, out, size) for size, out in folders.items()}
-        need, free = sum(plan.size for plan in plans.values()), shutil.disk_usage(self.work).free
-        if need > free:
-            raise UserError(f"{self.work}: the features of {plural(len(files), 'photograph')} need {need / 1e9:.2f} GB "
-                            f"more, and {free / 1e9:.2f} GB are free; free some")
-        for size, plan in plans.items():
-            broken = {**plan.broken, **(compute(self.trunk, plan.todo, folders[size], size, jobs) if plan.todo else {})}
-            if broken:                          # since check_folder has read them
-                raise next(iter(broken.values()))
-
-    def remove_other(self, place: Path, folders: Collection[Path]) -> None:
-        """Remove features that no recipe of this version asks for."""
-        if [path for path in place.glob("*") if path not in folders and remove(path)]:
-            log.warning("%s: held features of an earlier version; computing them again", place)
-
-    def begin_features(self, out: Path, size: int) -> None:
-        """Make the folder of the features of one size; what is in it belongs to the photographs, trunk and size of
-        today, or is removed."""
-        try:
-            check_index(out, size, self.trunk)
-        except UserError as error:
-            log.warning("%s; computing them anew", str(error).partition(";")[0])
-            remove(out)
-            check_index(out, size, self.trunk)
-        self.forget_features(out)
-
-    def forget_features(self, out: Path) -> None:
-        """Remove the features of photographs that were replaced or are gone since they were computed. Those of
-        photographs that are there and have no tags stay: the studio computes them beforehand."""
-        index = out / "photographs.json"
-        try:
-            before = dict(parse_json(index))
-        except (ValueError, TypeError):
-            before = {}
-        untagged = [SUFFIX.sub("", name) for name in self.folder.untagged]
-        now = {**{id: before[id] for id in untagged if id in before}, **self.contents}
-        for path, _ in entries(out):
-            id = path.relative_to(out).as_posix()[:-len(".npy")]
-            if path.suffix == ".npy" and (id not in now or before.get(id) != now[id]):
-                remove(path)
-        with whole_file(index) as part:         # before they are computed: what is not computed yet is not there
-            part.write_text(json.dumps(now))
+        """Compute the features that are missing. The studio may have computed those of photographs without tags: they
+        stay."""
+        broken = update_features(
+            self.work, self.recipe.sizes, self.trunk, {id: one.file for id, one in self.folder.photographs.items()},
+            self.digests, jobs, keep=[SUFFIX.sub("", name) for name in self.folder.untagged])
+        if broken:                          # since check_folder has read them
+            raise next(iter(broken.values()))
 
     def train(self) -> bool:
-        """Train, or go on, unless the last weights will do. True if ^C stopped it."""
+        """Train, or resume, unless the last weights are still valid. True if ^C stopped it."""
         if self.trained:
             return False
-        run = self.work / f"runs/{fingerprint(self.question)}"
+        run = self.work / f"runs/{json_digest(self.inputs)}"
         first = self.begin_round(run / "first", self.steps)
         if first.run():
             return True
@@ -325,7 +286,7 @@ class Lesson:
 
     @cached_property
     def memory(self) -> head.FeatureMemory:
-        """The features of the photographs, for all that is trained and asked."""
+        """The features of the photographs, shared by all trainings and predictions."""
         return head.FeatureMemory()
 
     def prepare(self, solver, weights: Optional[Path] = None, anew: bool = False) -> Any:
@@ -335,23 +296,23 @@ class Lesson:
         return head.prepare(solver, weights, anew, self.memory)
 
     def begin_round(self, prefix: Path, steps: float, weights: Optional[Path] = None) -> Any:
-        """One of the two trainings, which begins with these weights, or at random."""
+        """One of the two rounds, from these weights or from random ones."""
         net = self.write_net(self.work / f"{prefix.name}.prototxt", labels=prefix.name == "second")
-        training = self.prepare(self.solver(round(steps), net, prefix), weights, anew=self.anew)
+        training = self.prepare(self.solver(round(steps), net, prefix), weights, anew=self.again)
         if training.start_at and not training.finished:
-            log.info("going on at step %d of %d", training.start_at, training.solver.max_iter)
+            log.info("resuming at step %d of %d", training.start_at, training.solver.max_iter)
         return training
 
     def write_labels(self, weights: Path) -> None:
-        """Masks of all photographs, by the net of the first round and all that is known."""
+        """Masks of all photographs, from the net of the first round and the constraints."""
         out, ids = self.work / LABELS, list(self.folder.photographs)
         remove(out)
-        for answer in Progress(ask(self, weights, ids), total=len(ids), unit="image", desc="labels"):
-            mask = label_mask(answer, small_shape(answer.shape, self.recipe.sizes))
-            save_mask(out / f"{answer.id}.png", mask, {}, self.folder.classes)
+        for prediction in Progress(predict(self, weights, ids), total=len(ids), unit="image", desc="labels"):
+            mask = label_mask(prediction, small_shape(prediction.shape, self.recipe.sizes))
+            save_mask(out / f"{prediction.id}.png", mask, {}, self.folder.classes)
 
     def write_model(self) -> None:
-        """photos/model.ccnn; then the snapshots of this and of earlier trainings are removed."""
+        """Write photos/model.ccnn, then remove the snapshots of this and earlier trainings."""
         if self.model.exists() and not self.model_is_there:
             log.warning("replacing %s", self.model)
         if self.trained:
@@ -359,12 +320,12 @@ class Lesson:
             self.pack(self.weights, self.state.steps, self.state.scores)
             return
         self.pack(self.new_weights, self.new_steps)
-        self.write_state(State(self.question, str(self.new_weights.relative_to(self.work)),
+        self.write_state(State(self.inputs, str(self.new_weights.relative_to(self.work)),
                                read_model(self.model).fingerprint, None, self.new_steps))
         self.remove_snapshots(self.new_weights)
 
     def write_scores(self, scores: Optional[dict]) -> None:
-        """Into the model, which else stays as it is."""
+        """Write the scores into the model."""
         assert self.state, "write_model() comes first"
         self.pack(self.weights, self.state.steps, scores)
         self.write_state(self.state._replace(scores=scores))
@@ -373,14 +334,14 @@ class Lesson:
         """photos/model.ccnn"""
         deploy = self.work / "deploy.prototxt"
         with whole_file(deploy) as part:
-            part.write_text(self.question["deploy"])
+            part.write_text(self.inputs["deploy"])
         write_model(self.model, deploy, weights, self.folder.classes, list(self.recipe.sizes),
                     {"supervision": self.folder.system, "bounds": self.bounds},
                     {"photographs": len(self.folder.photographs), "tags": self.folder.images_with(),
                      "iterations": sum(steps), "seed": self.seed, "date": datetime.date.today().isoformat()}, scores)
 
     def remove_snapshots(self, weights: Path) -> None:
-        """Of all trainings, only these weights and the logs beside them stay."""
+        """Remove all trainings but these weights and the logs beside them."""
         for run in (self.work / "runs").iterdir():
             if run != weights.parent:
                 remove(run)

@@ -25,7 +25,7 @@ TOLERANCE = 0.005       # a bound that is missed by less, in shares of the photo
 SIDES = ((200, 320), (600, 200), (1500, 128))       # (up to so many photographs, long side in pixels): about 10 MB
 
 
-class Photograph(NamedTuple):
+class ReportEntry(NamedTuple):
     name: str
     picture: np.ndarray         # h x w x 3 uint8: ccnn.images.overlays.thumbnail
     tags: tuple                 # labels
@@ -44,7 +44,7 @@ class Tally(NamedTuple):
 class Report(NamedTuple):
     title: str
     classes: tuple
-    photographs: list           # [Photograph], in any order
+    photographs: list           # [ReportEntry], in any order
     losses: dict                # {iteration: loss}
     tallies: Optional[list]     # [Tally], one per class but the background; None: nothing was held out
     held_out: str               # a sentence: how photographs were held out, or why not

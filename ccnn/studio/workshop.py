@@ -94,7 +94,7 @@ class Workshop:
         self.reading = asyncio.Lock()                       # one model at a time
         self.tasks: list = []
         self.listing: tuple = 0, b""                        # (revision, all photographs as JSON)
-        self.asked: tuple = 0, None                         # (revision, question)
+        self.asked: tuple = 0, None                         # (revision, inputs)
 
     # Life
 
@@ -105,7 +105,7 @@ class Workshop:
         await asyncio.to_thread(self.tidy)
         with contextlib.suppress(OSError, ValueError, AttributeError):
             self.auto = parse_json(self.place / "settings.json").get("auto") is True
-        self.learned = await asyncio.to_thread(self.read_question)
+        self.learned = await asyncio.to_thread(self.read_inputs)
         self.pool.warm()
         await asyncio.to_thread(colours)                    # computed once, in a tenth of a second
         self.tasks = [asyncio.ensure_future(self.forever(step, pause)) for step, pause in (
@@ -258,7 +258,7 @@ class Workshop:
 
     # Training
 
-    def question(self) -> tuple:
+    def inputs(self) -> tuple:
         """What a training depends on, as far as the album knows; made once per revision."""
         if self.asked[0] != self.album.revision:
             self.asked = self.album.revision, (self.album.classes, self.album.rules_stamp, tuple(
@@ -266,10 +266,10 @@ class Workshop:
                 for photograph in self.album.decided()))
         return self.asked[1]
 
-    def read_question(self) -> Optional[tuple]:
-        """The present question, if the model that is there answers it: tags and classes are the same."""
+    def read_inputs(self) -> Optional[tuple]:
+        """The present inputs, if the model was trained on the same tags and classes."""
         try:
-            before = parse_json(self.work / "state.json")["question"]
+            before = parse_json(self.work / "state.json")["inputs"]
             decided = self.album.decided()
             tags = {photograph.path: sorted(photograph.tags) for photograph in decided}
             large = {photograph.path: sorted(photograph.large) for photograph in decided}
@@ -278,11 +278,11 @@ class Workshop:
                 list(self.album.classes), tags, large, digest(rules) if rules.is_file() else None)
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return self.question() if same and (self.root / "model.ccnn").is_file() else None
+        return self.inputs() if same and (self.root / "model.ccnn").is_file() else None
 
     @property
     def stale(self) -> bool:
-        return self.learned != self.question()
+        return self.learned != self.inputs()
 
     @property
     def training(self) -> bool:
@@ -295,7 +295,7 @@ class Workshop:
             raise UserError(why)
         await self.ahead.end()
         self.tried = None
-        self.learned = self.question()
+        self.learned = self.inputs()
         await self.trainer.begin(check, len(self.album.decided()))
         self.ending = asyncio.ensure_future(self.after_training())
 
@@ -320,7 +320,7 @@ class Workshop:
             elif not self.taking or self.taking.done():
                 self.taking = asyncio.ensure_future(self.take_snapshot())
         elif self.auto and time.monotonic() - self.changed_at > IDLE and not self.album.why_not() \
-                and self.question() not in (self.learned, self.failed):
+                and self.inputs() not in (self.learned, self.failed):
             async with self.starting:
                 if not self.training:
                     await self.train()

@@ -24,7 +24,7 @@ from ccnn._util.foreign_files import parse_json
 from ccnn._util.progress import Progress
 from ccnn._util.text import duration
 from ccnn._util.workers import Jobs, in_processes
-from ccnn.data.samples import Samples, own_folder
+from ccnn.data.samples import Samples, folder_settings
 from ccnn.images.formats import SUFFIX, SUFFIXES
 from ccnn.images.listing import list_photographs, skipped_sentence
 from ccnn.images.reading import fit, read_image, shrink, upright_shape
@@ -41,7 +41,7 @@ def find_images(root: str, splits: Optional[Sequence[str]]) -> dict[str, str]:
     folder, those of the list train; in any other folder, all.
     """
     if not splits and any(os.path.isfile(os.path.join(root, name)) for name in ("classes.txt", "tags.csv")):
-        samples = Samples({**own_folder(root), "tops": ["data"]})
+        samples = Samples({**folder_settings(root), "tops": ["data"]})
         return dict(zip(samples.ids, samples.files))
     if not splits and os.path.isdir(root) and not os.path.isdir(os.path.join(root, "ImageSets/Segmentation")):
         return all_images(root)

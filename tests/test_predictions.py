@@ -7,17 +7,17 @@ from hypothesis import strategies as st
 from ccnn.images.grid import Scores
 from ccnn.images.labels import VOID
 from ccnn.images.reading import fit
-from ccnn.project.predictions import Answer, label_mask, small_shape
+from ccnn.project.predictions import Prediction, label_mask, small_shape
 from ccnn.solver.constraints import Constraints
 from ccnn.supervision.constraints import box_constraints, mask_constraints, tag_constraints
 
 GRID, SHAPE = (11, 14), (81, 105)
 
 
-def answer(c, seed=0):
+def prediction(c, seed=0):
     """Scores that like label 2 best, then 1, and the background least."""
     f = np.random.default_rng(seed).normal(0, 1, (3, *GRID)) + np.array([0, 2, 4])[:, None, None]
-    return Answer("a", SHAPE, Scores(f.astype(np.float32), SHAPE, 8, -0.5), 0.0, c)
+    return Prediction("a", SHAPE, Scores(f.astype(np.float32), SHAPE, 8, -0.5), 0.0, c)
 
 
 def shares(mask):
@@ -25,27 +25,27 @@ def shares(mask):
 
 
 def test_tags_and_bounds_hold():
-    assert shares(label_mask(answer(tag_constraints([True] * 3, bg_lower=0, bg_upper=1)), SHAPE))[2] > 0.8
-    area = shares(label_mask(answer(tag_constraints([True, True, False])), SHAPE))
+    assert shares(label_mask(prediction(tag_constraints([True] * 3, bg_lower=0, bg_upper=1)), SHAPE))[2] > 0.8
+    area = shares(label_mask(prediction(tag_constraints([True, True, False])), SHAPE))
     assert area[2] == 0 and area[0] > 0.2                   # the bound asks for a background of 30 %
-    assert shares(label_mask(answer(tag_constraints([True, False, False])), SHAPE))[0] == 1
+    assert shares(label_mask(prediction(tag_constraints([True, False, False])), SHAPE))[0] == 1
 
 
 def test_boxes_and_known_pixels_hold():
-    mask = label_mask(answer(box_constraints([(1, 2, 3, 7, 9)], GRID, labels=3)), GRID)
+    mask = label_mask(prediction(box_constraints([(1, 2, 3, 7, 9)], GRID, labels=3)), GRID)
     inside = np.zeros(GRID, bool)
     inside[2:7, 3:9] = True
     assert not mask[~inside].any() and (mask[inside] == 1).mean() > 0.6 and not (mask == 2).any()
     marked = np.full(GRID, VOID)
     marked[4, 5:9], marked[8, 1] = 1, 0
-    mask = label_mask(answer(mask_constraints(marked, labels=3)), SHAPE)
+    mask = label_mask(prediction(mask_constraints(marked, labels=3)), SHAPE)
     rows, columns = (8 * np.arange(cells) for cells in GRID)
     assert (mask[np.ix_(rows, columns)][marked != VOID] == marked[marked != VOID]).all()
 
 
 def test_bounds_that_contradict_each_other_are_left_out():
     c = Constraints([[1, 0, 0], [-1, 0, 0]], [0.9, -0.1], [np.inf, np.inf], allowed=[True, True, False])
-    assert shares(label_mask(answer(c), SHAPE))[1] > 0.8
+    assert shares(label_mask(prediction(c), SHAPE))[1] > 0.8
 
 
 @given(st.integers(1, 5000), st.integers(1, 5000))
@@ -63,4 +63,4 @@ def test_rounding_twice_would_make_a_difference():
 
 @pytest.mark.parametrize("shape", [SHAPE, GRID, (500, 700)])
 def test_a_mask_may_have_any_size(shape):
-    assert label_mask(answer(tag_constraints([True] * 3)), shape).shape == shape
+    assert label_mask(prediction(tag_constraints([True] * 3)), shape).shape == shape
