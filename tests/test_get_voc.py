@@ -18,6 +18,7 @@ from scipy.sparse import csc_matrix
 from ccnn._util import download
 from ccnn._util.download import Archive
 from ccnn._util.errors import UserError
+from ccnn._util.files import locked_folder
 from ccnn.data import voc_archive
 from ccnn.images.labels import palette
 from ccnn.images.reading import read_mask
@@ -427,7 +428,7 @@ def test_killed_run_is_finished_by_the_next(tmp_path, where):
 
 def test_two_runs_in_one_folder(tmp_path):
     (tmp_path / "data").mkdir()
-    with voc_archive.alone(tmp_path / "data"), pytest.raises(UserError, match="another get_voc.py is at work"):
+    with locked_folder(tmp_path / "data", ""), pytest.raises(UserError, match="another ccnn get-voc is at work"):
         voc_archive.build(tmp_path / "data", **on_disk(tmp_path / "dl"))
 
 

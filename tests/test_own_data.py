@@ -250,7 +250,7 @@ def test_a_stopped_training_goes_on_but_not_for_another_question(place, root, ph
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     error = process.communicate(timeout=120)[1]
-    assert process.returncode == 130 and "stopped; the same command goes on" in error
+    assert process.returncode == 130 and "stopped; the same command resumes" in error
 
     rewrite("tags.csv", "\n3.jpg,,\n", "\n3.jpg,cat,\n")(photos)         # another question
     done = subprocess.Popen(command, cwd=place, env=environment(root, place), stderr=subprocess.PIPE, text=True)

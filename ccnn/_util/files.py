@@ -96,21 +96,36 @@ def lock(path: PathLike, taken: str, patience: float = 10) -> FileIO:
     work_folder.check(path.parent)
     file = open_own(path)
     end = time.monotonic() + patience
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except BlockingIOError:
-            holder = os.pread(file.fileno(), 20, 0).decode(errors="replace").strip()
-            if is_running(holder) or time.monotonic() > end:
-                file.close()
-                holder = holder if holder.isdecimal() else "(unknown)"
-                raise UserError(f"{path}: {taken.format(holder=holder)}") from None
-            time.sleep(0.05)
+    while not try_lock(file.fileno()):
+        holder = os.pread(file.fileno(), 20, 0).decode(errors="replace").strip()
+        if is_running(holder) or time.monotonic() > end:
+            file.close()
+            raise UserError(f"{path}: {taken.format(holder=holder if holder.isdecimal() else '(unknown)')}")
+        time.sleep(0.05)
     file.truncate(0)
     with contextlib.suppress(OSError):      # a full disk: the number only makes the message better
         file.write(f"{os.getpid()}\n".encode())
     return file
+
+
+def try_lock(handle: int) -> bool:
+    """Whether this process has the lock of an open file or folder now; False if another process has it."""
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def locked_folder(folder: Path, taken: str) -> Iterator[None]:
+    """Lock a folder itself, without a file in it. taken : what the UserError says if another process has the lock"""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        if not try_lock(handle):
+            raise UserError(f"{folder}: {taken}")
+        yield
+    finally:
+        os.close(handle)
 
 
 def open_own(path: Path) -> FileIO:
@@ -176,6 +191,6 @@ def read_with_bar(file, what: str):
 
 
 def warn_if_there(path: Path) -> None:
-    """Nothing is replaced without a word."""
+    """Warn before a file is overwritten."""
     if path.exists():
         log.warning("replacing %s", path)

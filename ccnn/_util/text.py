@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sized
 TURNING = set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")      # the direction of writing
 
 
-def plural(number: int, noun: str) -> str:
-    """ "1 mask", "2 masks" """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def plural(number: int, noun: str, many: str = "") -> str:
+    """ "1 mask", "2 masks"; many : the plural of "class" """
+    return f"{number:,} {noun if number == 1 else many or noun + 's'}"
 
 
 def and_more(things: Sized, named: int = 1) -> str:

@@ -17,10 +17,10 @@ classes; docs/constraints.md explains it.
 
 The first time takes about a minute for 60 photographs on two cores, and downloads VGG-16's convolutions (64 MB).
 Look at report.html: photographs whose tags the model contradicts come first, because often the tag is wrong. Correct
-them, add photographs, and run the same command again. It says what has changed and computes only what that asks for.
-If nothing has changed, it says so and ends. ^C stops it at any time; the same command goes on.
+them, add photographs, and run the same command again. It says what has changed and computes only what is needed.
+If nothing has changed, it says so and ends. ^C stops it at any time; the same command resumes it.
 
-All else that it writes lies in photos/.ccnn and may be removed.
+Everything else that it writes is in photos/.ccnn, which you may delete.
 """
 import os
 
@@ -53,7 +53,7 @@ def main(argv=None):
     project.compute_features(args.jobs)
     if not trained:
         if project.train():
-            command.say("stopped; the same command goes on")
+            command.say("stopped; the same command resumes")
             return 130
         project.write_model()
         command.say(f"{project.model}: ready")
@@ -74,7 +74,7 @@ def parse_args(argv):
     parser = command.parser(__doc__)
     add = parser.add_argument
     add("photos", help="the folder of photographs, classes.txt and tags.csv")
-    add("--again", action="store_true", help="train anew, even if nothing has changed")
+    add("--again", action="store_true", help="train again, even if nothing has changed")
     add("--no-check", action="store_true", help="hold no photographs out: the report then says nothing about new ones")
     add("--steps", type=command.count, metavar="N",
         help=f"steps of the first round, 4 photographs each (default: {RECIPE.steps}, or as many as show each "

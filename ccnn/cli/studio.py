@@ -8,7 +8,7 @@ may be used in turn.
 
 While you tag, the features of the photographs are computed in the background. "Train" runs ccnn learn: half a
 minute for 60 photographs on two cores once the features are there. The masks appear while it learns. Each training
-begins anew with all tags; one that was stopped goes on, unless tags have changed.
+starts from scratch with all tags; one that was stopped resumes, unless tags have changed.
 
 Only this machine can open the page, and only with the address that is printed. ^C ends everything.
 """

@@ -5,10 +5,8 @@ one, else of SBD, and the list train_aug. The list is written last, after every 
 stands, the data are whole.
 """
 import contextlib
-import fcntl
 import io
 import logging
-import os
 import re
 import shutil
 import tarfile
@@ -21,7 +19,7 @@ import numpy as np
 
 from ccnn._util.download import BLOCK, Archive, fetch, given, length
 from ccnn._util.errors import ImageError, UserError
-from ccnn._util.files import read_with_bar, whole_file, whole_folder
+from ccnn._util.files import locked_folder, read_with_bar, whole_file, whole_folder
 from ccnn._util.progress import Progress
 from ccnn.images.formats import open_image
 from ccnn.images.ids import read_list
@@ -50,7 +48,7 @@ def build(out: Path, archives: Optional[Path] = None, voc: Archive = VOC, sbd: A
     root = out / "VOCdevkit/VOC2012"
     masks = root / "SegmentationClassAug"
     out.mkdir(parents=True, exist_ok=True)
-    with alone(out):
+    with locked_folder(out, "another ccnn get-voc is at work here; wait for its end"):
         need_voc, need_sbd = not root.exists(), not masks.exists()
         if not need_voc:                                # another VOC, or part of it: tell before the download
             check_count(root, "validation", set(ids(root, "val")), val)
@@ -209,17 +207,3 @@ def size_of(path: Path) -> tuple[int, int]:
             return image.size
     except ImageError as error:
         raise UserError(f"{error}; move {path.parents[2]} away and run again") from None
-
-
-@contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock: of two runs in one folder, the second one stops. Ends with the process."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"{folder}: another get_voc.py is at work here") from None
-        yield
-    finally:
-        os.close(handle)

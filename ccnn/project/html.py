@@ -14,6 +14,7 @@ import numpy as np
 from markupsafe import Markup
 from PIL import Image
 
+from ccnn._util.text import plural
 from ccnn.images.overlays import colours, percent
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -53,9 +54,9 @@ def hexadecimal(label):
     return "#" + bytes(colours()[label]).hex()
 
 
-def counted(one, number, many=None):
-    """ "1 photograph", "2 photographs" """
-    return f"{number} {one if number == 1 else many or one + 's'}"
+def counted(one, number, many=""):
+    """As a filter: {{ "photograph" | counted(2) }}"""
+    return plural(number, one, many)
 
 
 def chart(curves, title, unit, top=None):
