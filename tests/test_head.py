@@ -12,9 +12,8 @@ from tiny_voc import annotation
 
 from ccnn._util.errors import UserError
 from ccnn.images.reading import fit
-from ccnn.nets.backbones import VGG16
+from ccnn.nets.backbones import VGG16, Backbone
 from ccnn.nets.caffe_files import read_caffemodel, read_state, write_caffemodel
-from ccnn.project import learn
 from ccnn.project.folder import read_folder
 from ccnn.project.learn import RECIPE, Project
 from ccnn.project.predictions import predict
@@ -72,7 +71,7 @@ def write_features(work):
 def project(request, tmp_path, monkeypatch):
     """A folder of each kind; of kind "labels", its second round."""
     (tmp_path / "trunk.caffemodel").write_bytes(b"any")
-    monkeypatch.setattr(learn, "trunk_weights", lambda: tmp_path / "trunk.caffemodel")
+    monkeypatch.setattr(Backbone, "fetch_weights", lambda self: tmp_path / "trunk.caffemodel")
     write_photos(tmp_path / "photos", request.param)
     project = Project(read_folder(str(tmp_path / "photos")))
     write_features(project.work)
