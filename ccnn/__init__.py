@@ -3,12 +3,14 @@
     c = ccnn.tag_constraints(present)       # what is known about an image
     s = ccnn.maximize(f, c)                 # the nearest distribution to softmax(f) that obeys it
     s.p, s.gap, s.status
+    q = ccnn.dense_crf(rgb, scores)         # marginals of a dense CRF
 
-NumPy, SciPy and the compiled solver are all that `import ccnn` needs. The rooms below import what they use.
+NumPy, SciPy and the compiled modules are all that `import ccnn` needs. The rooms below import what they use.
 """
+from ccnn.crf import dense_crf
 from ccnn.solver import BACKGROUND, VOID, Constraints, Solution, maximize, maximize_batch
 from ccnn.supervision import box_constraints, mask_constraints, size_constraints, tag_constraints
 
 __version__ = "2.0.0"
-__all__ = ["BACKGROUND", "VOID", "Constraints", "Solution", "box_constraints", "mask_constraints", "maximize",
-           "maximize_batch", "size_constraints", "tag_constraints"]
+__all__ = ["BACKGROUND", "VOID", "Constraints", "Solution", "box_constraints", "dense_crf", "mask_constraints",
+           "maximize", "maximize_batch", "size_constraints", "tag_constraints"]

@@ -18,6 +18,7 @@ SECTIONS = {
     "What is known about an image": ["tag_constraints", "size_constraints", "box_constraints", "mask_constraints",
                                      "Constraints"],
     "The solver": ["maximize", "maximize_batch", "Solution"],
+    "The dense CRF": ["dense_crf"],
 }
 METHODS = {"Constraints": ["from_matrix", "__and__", "with_prices", "rows", "values", "as_matrix"],
            "Solution": ["write"]}
@@ -69,7 +70,8 @@ def torch_docstrings():
 
 
 def page():
-    known, parts = signatures("solver/constraints.py", "supervision/constraints.py", "solver/dual.pyi"), [OPENING]
+    known = signatures("solver/constraints.py", "supervision/constraints.py", "solver/dual.pyi", "crf/dense.py")
+    parts = [OPENING]
     for heading, names in SECTIONS.items():
         parts.append(f"## {heading}\n")
         for name in names:

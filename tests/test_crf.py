@@ -1,6 +1,7 @@
 """The dense CRF against all pairs of pixels."""
 import json
 
+import crf_oracle
 import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter
@@ -17,27 +18,10 @@ BOTH = GAUSSIAN._replace(gaussian_xy=3, gaussian_weight=2, bilateral_weight=3)
 
 
 def all_pairs(rgb, scores, preset, normalization="after"):
-    """The published mean field, every kernel as an n x n matrix, float64.
-
-    q <- softmax(f + sum_k w_k K_k q),  K_k(i, j) = exp(-|feature_i - feature_j|^2 / 2) over its normalisation
-    """
-    labels, height, width = scores.shape
-    y, x = (v.ravel() for v in np.mgrid[:height, :width].astype(float))
-    r, g, b = rgb.reshape(-1, 3).T.astype(float)
-
-    def kernel(*features):
-        k = np.exp(-sum((v[:, None] - v) ** 2 for v in features) / 2)
-        total = k.sum(axis=1)               # the pixel itself included, as in the published code
-        return {"after": k / total[:, None], "before": k / total,
-                "symmetric": k / np.sqrt(total[:, None] * total)}[normalization]
-    xy, rgb_ = preset.bilateral_xy, preset.bilateral_rgb
-    K = (preset.gaussian_weight * kernel(x / preset.gaussian_xy, y / preset.gaussian_xy)
-         + preset.bilateral_weight * kernel(x / xy, y / xy, r / rgb_, g / rgb_, b / rgb_))
-    f = scores.reshape(labels, -1).astype(float)
-    q = softmax(f, axis=0)
-    for _ in range(preset.iterations):
-        q = softmax(f + q @ K.T, axis=0)
-    return q.reshape(scores.shape)
+    """The published mean field, by brute force."""
+    gaussian, bilateral = crf_oracle.photograph_features(rgb, preset)
+    return crf_oracle.all_pairs(scores, [(gaussian, preset.gaussian_weight, normalization),
+                                         (bilateral, preset.bilateral_weight, normalization)], preset.iterations)
 
 
 @pytest.fixture(params=range(3))

@@ -61,6 +61,14 @@ def add_engine_options(add: Callable) -> None:
     add("--gpu", type=int, metavar="N", help="run the net on this GPU, with a Caffe that has one (default: on the CPU)")
 
 
+def add_crf_engine_option(add: Callable) -> None:
+    """--crf-engine, which ccnn.crf.sharpen takes as its engine."""
+    from ccnn.crf import ENGINES
+    add("--crf-engine", choices=tuple(ENGINES), default="ccnn",
+        help="what computes the CRF: our own code, or pydensecrf, the reference, which needs the package pydensecrf2; "
+             "more than 99.9 %% of the labels are the same (default: %(default)s)")
+
+
 def add_cluster_option(add: Callable) -> None:
     """--cluster, which ccnn._util.cluster.connected(args.cluster, args.jobs) takes."""
     add("--cluster", metavar="WHERE", help="spread the work over a Dask cluster: local (--jobs processes of this "

@@ -30,7 +30,7 @@ def main(argv=None):
     settings = {"tool": "crf", "preset": preset._asdict()}
     photographs = dict(pair_with_photographs(args.probabilities, args.images))
     todo = unfinished([(path, args.out / f"{path.stem}.png") for path in photographs], settings, args.force)
-    tasks = ((path, photographs[path], mask, preset, settings) for path, mask in todo)
+    tasks = ((path, photographs[path], mask, preset, args.crf_engine, settings) for path, mask in todo)
     answers = Progress(in_processes(refine_file, tasks, args.jobs), total=len(todo), unit="image")
     return print_report(list(answers), args.out)
 
@@ -43,15 +43,16 @@ def parse_args(argv):
     add("--out", type=Path, required=True, metavar="DIR", help="where NAME.png goes")
     add("--preset", default="heads", metavar="P", help=f"{', '.join(PRESETS)}, or a file of ccnn tune-crf")
     add("--jobs", type=command.count, default=os.cpu_count(), metavar="N", help="processes (default: all cores)")
+    command.add_crf_engine_option(add)
     add("--force", action="store_true", help="make masks again, and overwrite those made with different settings")
     return parser.parse_args(argv)
 
 
-def refine_file(source, photograph, mask, preset, settings):
+def refine_file(source, photograph, mask, preset, engine, settings):
     """Write one mask; return what was lost to the CRF, or one line on why there is no mask."""
     try:
         made_of = checksum(source)
-        found, lost = refine(source, photograph, preset)
+        found, lost = refine(source, photograph, preset, engine)
         names = names_of(source)
         save_mask(mask, found, settings, names, made_of)
         return [Lost(mask, names[label] if names else f"label {label}", kept) for label, kept in lost.items()]

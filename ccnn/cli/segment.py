@@ -49,7 +49,7 @@ def main(argv=None):
     args = parse_args(argv)
     files = find_model(**command.model_options(args))
     preset = load_preset(files.crf if args.crf == MODELS_OWN else args.crf) if args.crf else None
-    recipe = SegmentOptions(tagged(args.tags, files.classes), preset, args.ilp, args.mirror)
+    recipe = SegmentOptions(tagged(args.tags, files.classes), preset, args.ilp, args.mirror, args.crf_engine)
     photographs, skipped = find_photographs(args.photographs, args.only, args.out)
     if skipped:
         command.say(skipped_sentence(skipped))
@@ -93,6 +93,7 @@ def parse_args(argv):
              "1, because every job puts a net of its own there)")
     command.add_cluster_option(add)
     command.add_engine_options(add)
+    command.add_crf_engine_option(add)
     add("--force", action="store_true", help="make masks again, and overwrite those made with different settings")
     args = parser.parse_args(argv)
     args.jobs = args.jobs or (os.cpu_count() if args.gpu is None else 1)

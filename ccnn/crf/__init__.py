@@ -1,4 +1,12 @@
-"""The dense CRF: mean field that sharpens scores along the edges of a photograph, and its presets."""
-from ccnn.crf.dense import PRESETS, Preset, dense_crf, load_preset, sharpen
+"""The dense CRF: mean field on permutohedral lattices, which sharpens scores along the edges of a photograph.
 
-__all__ = ["PRESETS", "Preset", "dense_crf", "load_preset", "sharpen"]
+dense_crf takes a photograph, scores and a preset; DenseCRF takes any kernels, and keeps their lattices. NumPy and the
+modules of cython/ccnn/crf/ are all that this room needs; pydensecrf, the reference, is optional.
+"""
+from ccnn.crf.dense import dense_crf, dense_crf_batch, sharpen
+from ccnn.crf.engines import ENGINES, photograph_kernels
+from ccnn.crf.mean_field import DenseCRF, Kernel
+from ccnn.crf.presets import PRESETS, Preset, load_preset
+
+__all__ = ["DenseCRF", "ENGINES", "Kernel", "PRESETS", "Preset", "dense_crf", "dense_crf_batch", "load_preset",
+           "photograph_kernels", "sharpen"]

@@ -1,7 +1,8 @@
-"""The dense CRF of Krahenbuhl and Koltun, which sharpens scores along the edges of the photograph.
+"""The dense CRF of Krähenbühl and Koltun, which sharpens scores along the edges of the photograph.
 
-    q = dense_crf(rgb, scores, load_preset("authors"))              # L x H x W
-    q, lost = sharpen(rgb, scores, load_preset("heads"))            # the same, but it keeps the objects
+    q = dense_crf(rgb, scores, "authors")                           # L x H x W
+    Q = dense_crf_batch(photographs, scores, "authors")             # many, on all processors
+    q, lost = sharpen(rgb, scores, load_preset("heads"))            # the same as dense_crf, but it keeps the objects
 
 Mean field of Potts' model: q <- softmax(f + sum_k w_k K_k q), with two kernels over all pairs of pixels,
 
@@ -20,14 +21,19 @@ The kernels add up to gaussian_weight + bilateral_weight to a label's score, and
 often less than 1. So the many pixels around a small or thin object outvote it, and it vanishes. `sharpen` bounds
 this, see keep_objects, and tells what was lost.
 """
-import json
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Union
 
 import numpy as np
 
-from ccnn._util.errors import UserError
-from ccnn.solver.constraints import BACKGROUND
+from ccnn.crf.engines import ENGINES
+from ccnn.crf.mean_field import entering, thread_count
+from ccnn.crf.presets import PRESETS, Preset, as_preset, check_preset, load_preset
+from ccnn.solver import BACKGROUND
+
+__all__ = ["LONG_SIDE", "NEGLIGIBLE", "PRESETS", "Preset", "check_preset", "dense_crf", "dense_crf_batch",
+           "keep_objects", "load_preset", "sharpen"]
 
 LONG_SIDE = 500         # pixels: larger photographs are reduced before the CRF
 
@@ -42,100 +48,52 @@ SMALLEST = 1e-37        # of a probability before its logarithm is taken: the sm
 LEAD = 0.01             # that a kept label gets over the next in log-probability: enough to win in float16, too
 
 
-class Preset(NamedTuple):
-    """The parameters of the CRF; distances in pixels and in levels of 0..255. The defaults are the plain CRF."""
-    gaussian_xy: float
-    gaussian_weight: float
-    bilateral_xy: float
-    bilateral_rgb: float
-    bilateral_weight: float
-    iterations: int
-    normalization: str = "after"
-    long_side: int = 0          # of photographs that the distances in pixels are for; 0: of any
-    keep: float = 0             # least share of an object that `sharpen` keeps; 0: no bound
-
-PRESETS = {
-    "authors": Preset(3, 3, 60, 20, 10, 10),            # the defaults of the authors' Caffe
-    "untuned": Preset(6, 6, 50, 4, 5, 10),              # their nets' comment
-    "tuned": Preset(19, 15, 61, 10, 35, 10),            # active in their nets
-    # for models/: tune_crf, on 50 images of 321 pixels held out
-    "heads": Preset(3, 3, 30, 8, 10, 10, long_side=321, keep=0.3),
-    "pydensecrf": Preset(3, 3, 80, 13, 10, 5, "symmetric"),     # that library's example, its normalisation too
-}
-
-NORMALIZATION = {"after": "NORMALIZE_AFTER", "symmetric": "NORMALIZE_SYMMETRIC"}     # pydensecrf's names
-
-
-def load_preset(name: str) -> Preset:
-    """The Preset of that name, or of a JSON file as ccnn tune-crf writes it."""
-    if name in PRESETS:
-        return PRESETS[name]
-    if not Path(name).is_file():
-        raise UserError(f"no CRF preset {name!r}: give one of {', '.join(PRESETS)}, or a file of ccnn tune-crf")
-    try:
-        values = json.loads(Path(name).read_text())["preset"]
-        return check_preset(Preset(**values))
-    except (ValueError, KeyError, TypeError) as e:
-        raise UserError(f"{name}: not a finished CRF preset ({type(e).__name__}: {e}); "
-                        "make one with ccnn tune-crf") from None
-
-
-def check_preset(preset: Preset) -> Preset:
-    """The preset, if every parameter is in its range; ValueError otherwise."""
-    for field, value in zip(preset._fields[:5], preset):
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e4:
-            raise ValueError(f"{field} must be a number in 0..10000, got {value!r}")
-    if type(preset.iterations) is not int or not 0 <= preset.iterations <= 1000:
-        raise ValueError(f"iterations must be a whole number in 0..1000, got {preset.iterations!r}")
-    if preset.normalization not in NORMALIZATION:
-        raise ValueError(f"normalization must be one of {', '.join(NORMALIZATION)}, got {preset.normalization!r}")
-    if type(preset.long_side) is not int or not 0 <= preset.long_side < 1e5:
-        raise ValueError(f"long_side must be a whole number of pixels, got {preset.long_side!r}")
-    if isinstance(preset.keep, bool) or not isinstance(preset.keep, (int, float)) or not 0 <= preset.keep <= 1:
-        raise ValueError(f"keep must be a number in 0..1, got {preset.keep!r}")
-    return preset
-
-
-def dense_crf(rgb: np.ndarray, scores: np.ndarray, preset: Preset, negligible: float = NEGLIGIBLE) -> np.ndarray:
+def dense_crf(rgb: np.ndarray, scores: np.ndarray, preset: Union[Preset, str] = "authors",
+              negligible: float = NEGLIGIBLE, threads: int = 0, engine: str = "ccnn") -> np.ndarray:
     """Marginals after `preset.iterations` of mean field, L x H x W float32; preset.keep plays no part.
 
     rgb        : H x W x 3 uint8, no mean subtracted
     scores     : L x H x W, defined up to a constant per pixel: a net's scores or the logarithm of probabilities
+    preset     : a Preset, or the name of one
     negligible : labels that are nowhere this many times as likely as the best label of the pixel do not enter;
                  their marginals are 0
+    threads    : 0 is one per processor; the result does not depend on it
+    engine     : "ccnn", or "pydensecrf", the reference (on one thread)
     """
-    import pydensecrf.densecrf as dcrf  # not needed for masks without CRF
-    rgb, scores = np.asarray(rgb), np.asarray(scores)
+    rgb, scores, preset = np.asarray(rgb), np.asarray(scores), as_preset(preset)
     if rgb.dtype != np.uint8 or rgb.ndim != 3 or rgb.shape[2] != 3:
         raise ValueError(f"rgb must be H x W x 3 uint8, got {rgb.shape} {rgb.dtype}")
     if scores.ndim != 3 or scores.shape[1:] != rgb.shape[:2] or not scores.size:
         raise ValueError(f"scores must be L x {rgb.shape[0]} x {rgb.shape[1]}, as the image; got {scores.shape}")
-    check_preset(preset)
-    energy = np.asarray(scores.max(axis=0) - scores, np.float32)        # -log-softmax, up to a constant
-    if not np.isfinite(energy.max()):
-        raise ValueError(f"scores hold {np.count_nonzero(~np.isfinite(scores))} NaN or infinite values")
-    entering = np.exp(-energy.min(axis=(1, 2))) >= negligible           # at least the best label of some pixel
-    labels, height, width = np.count_nonzero(entering), *rgb.shape[:2]
-    normalization = getattr(dcrf, NORMALIZATION[preset.normalization])
-    crf = dcrf.DenseCRF2D(width, height, labels)
-    crf.setUnaryEnergy(np.ascontiguousarray(energy[entering]).reshape(labels, -1))
-    scale = max(height, width) / preset.long_side if preset.long_side else 1
-    crf.addPairwiseGaussian(preset.gaussian_xy * scale, preset.gaussian_weight, dcrf.DIAG_KERNEL, normalization)
-    crf.addPairwiseBilateral(preset.bilateral_xy * scale, preset.bilateral_rgb, np.require(rgb, None, ["C", "W"]),
-                             preset.bilateral_weight, dcrf.DIAG_KERNEL, normalization)
-    q = np.zeros(scores.shape, np.float32)
-    q[entering] = np.reshape(crf.inference(preset.iterations), (labels, height, width))
-    return q
+    if engine not in ENGINES:
+        raise ValueError(f"engine must be one of {', '.join(ENGINES)}; got {engine!r}")
+    f, labels = entering(scores, negligible)
+    if len(labels) == 1:
+        q = np.zeros(scores.shape, np.float32)
+        q[labels] = 1
+        return q
+    return ENGINES[engine](rgb, f, labels, preset, thread_count(threads)).reshape(scores.shape)
 
 
-def sharpen(rgb: np.ndarray, scores: np.ndarray, preset: Preset) -> tuple[np.ndarray, dict[int, bool]]:
+def dense_crf_batch(photographs: Sequence[np.ndarray], scores: Sequence[np.ndarray],
+                    preset: Union[Preset, str] = "authors", negligible: float = NEGLIGIBLE,
+                    threads: int = 0) -> list[np.ndarray]:
+    """dense_crf of many photographs, each on one thread: a list, equal to that of dense_crf bit for bit."""
+    if len(photographs) != len(scores):
+        raise ValueError(f"need scores for every photograph: got {len(photographs)} photographs, {len(scores)} scores")
+    with ThreadPoolExecutor(thread_count(threads)) as pool:
+        return list(pool.map(lambda rgb, f: dense_crf(rgb, f, preset, negligible, threads=1), photographs, scores))
+
+
+def sharpen(rgb: np.ndarray, scores: np.ndarray, preset: Preset, threads: int = 1, engine: str = "ccnn"
+            ) -> tuple[np.ndarray, dict[int, bool]]:
     """The marginals of dense_crf, bounded by preset.keep; and the labels that lost their pixels to the CRF:
 
     {label: True}   the bound gave a part of them back, see keep_objects
     {label: False}  it covered OBJECT of the photograph, and less than REMOVED of that is left: there is no bound, or
                     the net was unsure of the label everywhere
     """
-    q = dense_crf(rgb, scores, preset)
+    q = dense_crf(rgb, scores, preset, threads=threads, engine=engine)
     kept = keep_objects(q, scores, preset.keep) if preset.keep else []
     before, after = areas(scores), areas(q)
     removed = (before >= OBJECT * q[0].size) & (after < REMOVED * before)

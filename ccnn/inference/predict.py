@@ -156,6 +156,7 @@ class SegmentOptions(NamedTuple):
     preset: Optional[Preset] = None     # of the CRF; None: no CRF
     prior: bool = False                 # weigh each label by the net's own belief that it is in the photograph
     mirror: bool = False                # the net sees the photograph's mirror image, too
+    crf_engine: str = "ccnn"            # what computes the CRF: see ccnn.crf.ENGINES
 
 
 def every_label(files: ModelSource) -> list[int]:
@@ -174,7 +175,8 @@ def mask_and_probabilities(rgb: np.ndarray, scores: Scores, recipe: SegmentOptio
     if not recipe.preset:
         return labels_of(recipe, label_map(f, *scores.cells(*rgb.shape[:2]))), None, {}
     small = shrink(rgb, LONG_SIDE)
-    q, lost = sharpen(small, sample(f, *scores.cells(*small.shape[:2])), recipe.preset)
+    q, lost = sharpen(small, sample(f, *scores.cells(*small.shape[:2])), recipe.preset,
+                      engine=recipe.crf_engine)
     rows, columns = (positions(*sides) for sides in zip(rgb.shape[:2], small.shape[:2]))
     return labels_of(recipe, label_map(q, rows, columns)), q, {recipe.labels[k]: kept for k, kept in lost.items()}
 
@@ -242,8 +244,9 @@ class Segmenter:
 def mask_settings_of(files: ModelSource, recipe: SegmentOptions) -> dict:
     """What a mask depends on besides its photograph.
 
-    The engine is not part of it. Two engines agree to 1e-4 of the scores, as two versions of a BLAS do: labels differ
-    in single pixels where two of them score the same. So a run may go on with another engine.
+    The engines of the net and of the CRF are not part of it. Two engines agree to 1e-4 of the scores, as two versions
+    of a BLAS do: labels differ in single pixels where two of them score the same. So a run may go on with another
+    engine.
     """
     tags = [files.classes[label] for label in recipe.labels] if recipe.labels != every_label(files) else None
     return {"tool": "infer", **files.identity, "size": files.size, "tags": tags, "ilp": recipe.prior,

@@ -57,7 +57,8 @@ def log_probabilities(p: np.ndarray) -> np.ndarray:
     return np.log(np.maximum(p, SMALLEST))
 
 
-def refine(source: Path, photograph: Path, preset: Optional[Preset]) -> tuple[np.ndarray, dict[int, bool]]:
+def refine(source: Path, photograph: Path, preset: Optional[Preset], engine: str = "ccnn"
+           ) -> tuple[np.ndarray, dict[int, bool]]:
     """The mask that a CRF makes of a file of probabilities, at the photograph's size, and what it lost (see sharpen);
     without preset, their argmax."""
     p, rgb = read_probabilities(source), read_image(photograph)
@@ -66,5 +67,5 @@ def refine(source: Path, photograph: Path, preset: Optional[Preset]) -> tuple[np
     if abs(rows * width - columns * height) > max(height, width):       # more than a pixel of rounding
         raise UserError(f"{source}: {rows} x {columns} is not the shape of {photograph}, {height} x {width}")
     scores = sample(log_probabilities(p), positions(h, rows), positions(w, columns))
-    q, lost = sharpen(small, scores, preset) if preset else (scores, {})
+    q, lost = sharpen(small, scores, preset, engine=engine) if preset else (scores, {})
     return label_map(q, positions(height, h), positions(width, w)), lost
