@@ -32,4 +32,5 @@ def photograph_features(rgb, preset):
     """(features of the gaussian kernel, of the bilateral one)."""
     y, x = np.mgrid[:rgb.shape[0], :rgb.shape[1]].astype(float)
     position, colour = np.stack([x, y]), np.moveaxis(rgb.astype(float), 2, 0)
-    return position / preset.gaussian_xy, np.concatenate([position / preset.bilateral_xy, colour / preset.bilateral_rgb])
+    return position / preset.gaussian_xy, np.concatenate([position / preset.bilateral_xy,
+                                                          colour / preset.bilateral_rgb])
