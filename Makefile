@@ -27,7 +27,7 @@ $(DUAL): $(RUNTIME) setup.py $(SOURCES)
 	$(PYTHON) setup.py -q build_ext --inplace --parallel $$(nproc) $(if $(filter-out $(SOURCES),$?),--force)
 	@touch $@
 
-test: $(DUAL) lint  ## lint, and every test; needs no GPU and no dataset
+test: $(DUAL) lint .caffe/packages/crf-reference.txt  ## lint, and every test; needs no GPU and no dataset
 	OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest -q -n 2 --dist loadfile
 
 lint: $(RUNTIME)  ## ruff, and the types of ccnn/
@@ -84,10 +84,11 @@ test-studio: $(DUAL) .caffe/packages/studio.txt .caffe/packages/test-studio.txt 
 demo: $(DUAL)  ## train and compare on drawn images: output/demo/index.html
 	$(PYTHON) demo/demo.py
 
-bench: $(DUAL) mpi .torch/package  ## measure everything again: every docs/bench_*.md; wants quiet cores
+bench: $(DUAL) mpi .torch/package .caffe/packages/crf-reference.txt  ## measure everything again: every docs/bench_*.md; wants quiet cores
 	$(PYTHON) bench/bench_solver.py --out docs
 	$(PYTHON) bench/bench_training.py --out docs
 	$(PYTHON) bench/bench_inference.py --out docs
+	$(PYTHON) bench/bench_crf.py --out docs
 	.torch/bin/python bench/bench_torch.py --out docs
 	$(PYTHON) bench/bench_mpi.py --out docs
 

@@ -12,6 +12,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 SOLVER = ("cython/ccnn/solver/*.pyx", "cython/ccnn/solver/*.pxd", "cython/ccnn/solver/*.h")
 
+CRF = ("ccnn/crf/dense.py", "ccnn/crf/engines.py", "ccnn/crf/mean_field.py", "cython/ccnn/crf/*.pyx",
+       "cython/ccnn/crf/*.pxd", "cython/ccnn/crf/*.h")
+
 LOSSES = ("layers/constrained_loss.py", "layers/loss_layer.py", "layers/baseline_losses.py")
 
 NETS = ("prototxt/ccnn_tags.prototxt", "solvers/ccnn_tags.prototxt", "prototxt/head_size.prototxt",
@@ -24,8 +27,9 @@ SOURCES = {             # page of docs/: patterns of the sources whose speed it 
     "bench_mpi.md": ("ccnn/training/parallel.py", *SOLVER),
     "bench_studio.md": ("ccnn/studio/album.py", "ccnn/studio/page/grid.js", "ccnn/studio/page/listing.js",
                         "ccnn/studio/page/store.js"),
-    "bench_inference.md": ("ccnn/images/grid.py", "ccnn/crf/dense.py", "ccnn/inference/leading_layers.py",
-                           "cython/ccnn/inference/*", "prototxt/head_deploy.prototxt"),
+    "bench_inference.md": ("ccnn/images/grid.py", *CRF, "ccnn/inference/leading_layers.py", "cython/ccnn/inference/*",
+                           "prototxt/head_deploy.prototxt"),
+    "bench_crf.md": CRF,
 }
 
 

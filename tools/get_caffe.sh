@@ -301,14 +301,7 @@ pip() { "$build/bin/python" "$(echo "$usr"/share/python-wheels/pip-*.whl)/pip" "
 # With a target, as the default of Debian's pip is the home directory for anybody but root.
 install() { pip install --no-deps --no-compile --target "$usr/local/lib/python3.9/dist-packages" "$@"; }
 
-# pydensecrf2 has no wheels and compiles for half a minute: meanwhile, the rest.
-grep '^pydensecrf2==' requirements.txt > "$build/compiled.txt" || true
-grep -v '^pydensecrf2==' requirements.txt | sed 's/^ *//' > "$build/ready.txt"
-export CFLAGS="-O2 -g0 -DNDEBUG" CXXFLAGS="-O2 -g0 -DNDEBUG"
-(trap - ERR; [ ! -s "$build/compiled.txt" ] || pip wheel --no-deps --find-links "$caffe/wheels" --wheel-dir "$caffe/wheels" -r "$build/compiled.txt") &
-install -r "$build/ready.txt"
-wait $!
-[ ! -s "$build/compiled.txt" ] || install --no-index --find-links "$caffe/wheels" -r "$build/compiled.txt"
+install -r requirements.txt
 "$build/bin/python" -c "import caffe" 2>> "$log"
 
 rm -rf "$caffe/tmp"/*
