@@ -204,8 +204,9 @@ def floor_lines(problem, repeats):
                 f"ms. It reads {pixels / 1e6:.0f} MB of scores, corners and weights, and moves "
                 f"{vertices / 1e6:.0f} MB of vertices, mostly in the caches. This machine copies {rate / 1e9:.0f} "
                 f"GB/s, so memory alone would take {1e3 * pixels / rate:.1f} ms, or "
-                f"{1e3 * (pixels + vertices) / rate:.1f} ms with the vertices: a step takes {step / ((pixels + vertices) / rate):.1f} times as long. The rest is "
-                f"arithmetic: {sum(one.dimensions + 1 for one in lattices)} corners to slice and to splat per pixel, "
+                f"{1e3 * (pixels + vertices) / rate:.1f} ms with the vertices: a step takes "
+                f"{step / ((pixels + vertices) / rate):.1f} times as long. The rest is arithmetic: "
+                f"{sum(one.dimensions + 1 for one in lattices)} corners to slice and to splat per pixel, "
                 f"{width} multiplications and additions each, and {width} exponentials."]
 
 

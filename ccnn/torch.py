@@ -27,6 +27,7 @@ except ImportError as error:
 import numpy as np
 
 import ccnn
+from ccnn.crf.dense import NEGLIGIBLE, dense_crf_batch
 from ccnn.images.labels import VOID
 from ccnn.supervision import known as supervision
 
@@ -109,6 +110,21 @@ class _Divergence(torch.autograd.Function):
         if slope != 1:                      # in place: a copy would cost a third of the solver's time
             gradients.mul_(slope)
         return gradients.to(*ctx.scores_type), None, None
+
+
+def dense_crf(images, scores, preset="authors", negligible=NEGLIGIBLE, threads=0):
+    """ccnn.dense_crf for every image of a batch, on the CPU: marginals like the scores, without gradients.
+
+    images : N x 3 x H x W uint8, RGB
+    scores : N x L x H x W floats, on any device
+    """
+    if images.dtype != torch.uint8 or images.dim() != 4 or images.shape[1] != 3:
+        raise ValueError(f"images must be N x 3 x H x W uint8; got {images.dtype} of shape {tuple(images.shape)}")
+    if scores.dim() != 4 or not scores.is_floating_point():
+        raise ValueError(f"scores must be N x L x H x W floats; got {scores.dtype} of shape {tuple(scores.shape)}")
+    f = (scores if scores.dtype in (torch.float32, torch.float64) else scores.float()).numpy(force=True)
+    q = dense_crf_batch(images.permute(0, 2, 3, 1).numpy(force=True), f, preset, negligible, threads)
+    return torch.from_numpy(np.stack(q)).to(scores) if q else torch.empty_like(scores)
 
 
 # The functions of ccnn.supervision for a batch: tensors in, one ccnn.Constraints per image out.

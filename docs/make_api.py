@@ -23,7 +23,7 @@ SECTIONS = {
 METHODS = {"Constraints": ["from_matrix", "__and__", "with_prices", "rows", "values", "as_matrix"],
            "Solution": ["write"]}
 TORCH = ["ConstrainedLoss", "tag_constraints", "size_constraints", "box_constraints", "mask_constraints",
-         "with_known_pixels"]
+         "with_known_pixels", "dense_crf"]
 OPENING = """# The public surface
 
 `docs/make_api.py` writes this page from the docstrings. Everything here is importable from `ccnn`, or from the module

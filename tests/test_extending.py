@@ -39,6 +39,12 @@ def test_numpy_example(tmp_path):
     assert re.search(r"^optimal: .*\n.*\ncat +area before 0.12, after 0.30\ndog .*after 0.00$", said, re.M), said
 
 
+def test_dense_crf_example(tmp_path):
+    said = run([sys.executable, ROOT / "examples/dense_crf.py"], tmp_path)
+    wrong = [int(count) for count in re.findall(r": +(\d+) of 14400", said)]
+    assert len(wrong) == 5 and wrong[0] > 1000 and wrong[1] < 50
+
+
 def test_caffe_example(tmp_path):
     pytest.importorskip("caffe")
     said = run([sys.executable, ROOT / "examples/caffe_layer.py"], tmp_path)

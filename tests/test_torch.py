@@ -397,3 +397,20 @@ def test_the_bench_writes_its_table(root, tmp_path):
     assert report in done.stdout
     for line in ("| 2 x 21 x 9 x 9 | ", "Limit for the loss: 1.3 times the solver", "<!-- measured with"):
         assert line in report
+
+
+def test_the_dense_crf_takes_tensors():
+    rng = np.random.default_rng(0)
+    images = torch.from_numpy(rng.integers(0, 255, (3, 3, 20, 30), np.uint8))
+    scores = torch.from_numpy(rng.normal(size=(3, 4, 20, 30)).astype(np.float32)).requires_grad_()
+    q = ccnn.torch.dense_crf(images, scores, "tuned")
+    assert q.dtype == torch.float32 and not q.requires_grad
+    for k in range(3):
+        expected = ccnn.dense_crf(images[k].permute(1, 2, 0).numpy(), scores[k].detach().numpy(), "tuned")
+        assert np.array_equal(q[k].numpy(), expected)
+    assert ccnn.torch.dense_crf(images, scores.bfloat16()).dtype == torch.bfloat16
+    assert ccnn.torch.dense_crf(images[:0], scores[:0]).shape == (0, 4, 20, 30)
+    for wrong in ((images.float(), scores), (images[0], scores), (images, scores[0]), (images, scores.long()),
+                  (images[:2], scores), (images[:, :, 1:], scores)):
+        with pytest.raises(ValueError, match="must be|need scores"):
+            ccnn.torch.dense_crf(*wrong)

@@ -40,7 +40,7 @@ typedef struct {
     int bits;               /* the table has 2^bits places */
 } Vertices;
 
-static int vertices_init(Vertices *set, int32_t expected) {
+static inline int vertices_init(Vertices *set, int32_t expected) {
     set->count = 0;
     set->room = expected;
     set->bits = 4;
@@ -53,7 +53,7 @@ static int vertices_init(Vertices *set, int32_t expected) {
     return 1;
 }
 
-static void vertices_free(Vertices *set) {
+static inline void vertices_free(Vertices *set) {
     free(set->key);
     free(set->colour);
     free(set->place);
@@ -67,7 +67,7 @@ static inline int64_t vertices_place(const Vertices *set, uint64_t key) {
     return at;
 }
 
-static int vertices_grow(Vertices *set) {
+static inline int vertices_grow(Vertices *set) {
     int32_t room = 2 * set->room, *place;
     uint64_t *key = (uint64_t *)realloc(set->key, room * sizeof(uint64_t));
     if (!key) return 0;
@@ -169,22 +169,15 @@ static inline int simplices_of(const int d, int points, const float *f, int64_t 
     return 1;
 }
 
-static int simplices(int d, int points, const float *f, int64_t stride, uint64_t *key, float *weight) {
-    switch (d) {
-        case 1: return simplices_of(1, points, f, stride, key, weight);
-        case 2: return simplices_of(2, points, f, stride, key, weight);
-        case 3: return simplices_of(3, points, f, stride, key, weight);
-        case 4: return simplices_of(4, points, f, stride, key, weight);
-        case 5: return simplices_of(5, points, f, stride, key, weight);
-        case 6: return simplices_of(6, points, f, stride, key, weight);
-        case 7: return simplices_of(7, points, f, stride, key, weight);
-        default: return simplices_of(8, points, f, stride, key, weight);
-    }
+static inline int simplices(int d, int points, const float *f, int64_t stride, uint64_t *key, float *weight) {
+    if (d == 2) return simplices_of(2, points, f, stride, key, weight);     /* position */
+    if (d == 5) return simplices_of(5, points, f, stride, key, weight);     /* position and colour */
+    return simplices_of(d, points, f, stride, key, weight);
 }
 
 /* The corners of points in a set of vertices, which grows: corner and weight are points x (d+1).
    Returns 1; 0 without memory; -1 if a point is too far out. */
-static int locate(Vertices *set, int d, int64_t points, const float *f, int64_t stride, int32_t *corner, float *weight) {
+static inline int locate(Vertices *set, int d, int64_t points, const float *f, int64_t stride, int32_t *corner, float *weight) {
     uint64_t key[BLOCK * (DIMENSIONS + 1)], *before = NULL;     /* before: of the point to the left */
     uint64_t last[DIMENSIONS + 1];
     int32_t *left = NULL;

@@ -30,7 +30,7 @@ typedef struct {
     pthread_t thread;
 } Member;
 
-static void *team_member(void *argument) {
+static inline void *team_member(void *argument) {
     Member *member = (Member *)argument;
     pthread_mutex_lock(&member->team->lock);        /* held until the size of the team is known */
     pthread_mutex_unlock(&member->team->lock);
@@ -39,7 +39,7 @@ static void *team_member(void *argument) {
 }
 
 /* Run `work` on up to `threads` threads; fewer if the system has no more. */
-static void team_run(int threads, void (*work)(void *, Team *, int), void *job) {
+static inline void team_run(int threads, void (*work)(void *, Team *, int), void *job) {
     Team team = {.size = 1};
     Member *members = threads > 1 ? (Member *)calloc(threads, sizeof(Member)) : NULL;
     pthread_mutex_init(&team.lock, NULL);
@@ -61,7 +61,7 @@ static void team_run(int threads, void (*work)(void *, Team *, int), void *job) 
 }
 
 /* The number of a piece that nobody has taken in this phase, or -1 if all `count` are. */
-static long team_take(Team *team, long count) {
+static inline long team_take(Team *team, long count) {
     long taken;
     if (team->size == 1) {
         taken = team->next++;
@@ -74,7 +74,7 @@ static long team_take(Team *team, long count) {
 }
 
 /* Wait until every member is here; then the next phase begins. Returns whether a member has set `stop`. */
-static int team_meet(Team *team) {
+static inline int team_meet(Team *team) {
     long phase = team->phase;
     int stopped;
     if (team->size == 1) {
