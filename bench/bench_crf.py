@@ -70,7 +70,7 @@ def main(argv=None):
         return print(json.dumps(added_megabytes(args.memory_of, np.load(sys.stdin.buffer))))
     if bool(args.images or args.voc) != bool(args.probabilities):
         raise UserError("--probabilities goes with --images or --voc: give both")
-    side, repeats = (90, 1) if args.quick else (LONG_SIDE, 5)
+    side, repeats = (90, 1) if args.quick else (LONG_SIDE, 3)
     problems = saved_problems(args) if args.probabilities else drawn_problems(side)
     growth = measure_growth(problems[0], 60 if args.quick else LONG_SIDE, 1 if args.quick else 3)
     lines = ["# The dense CRF, measured", "",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measure inference: the net alone in every engine, tools/infer.py, an older version, and the CRF.
+"""Measure inference: the net alone in every engine, tools/infer.py, and an older version.
 
     bench/bench_inference.py                        # drawn photographs, 500 x 375
     bench/bench_inference.py --images holiday/      # your own
@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pydensecrf.densecrf as dcrf
-from measure import clock, machine, publish
+from measure import machine, publish
 from PIL import Image
 from scipy.ndimage import gaussian_filter
 from tqdm import tqdm
@@ -29,10 +28,8 @@ from tqdm import tqdm
 from ccnn._util.errors import UserError
 from ccnn._util.paths import ROOT
 from ccnn.cli import command
-from ccnn.crf.dense import LONG_SIDE, PRESETS, dense_crf
-from ccnn.images.labels import LABELS
+from ccnn.crf.dense import LONG_SIDE
 from ccnn.images.listing import find_photographs
-from ccnn.images.reading import read_image, shrink
 from ccnn.inference.caffe_net import load_caffe
 from ccnn.inference.engines import ENGINES
 from ccnn.inference.predict import NET, find_model
@@ -63,8 +60,7 @@ def main(argv=None):
             f"{len(photographs)} photographs, net at {SIZE} pixels, CRF at {LONG_SIDE}. Start-up is not counted.",
             *net_lines(task, rounds=1 if args.quick else 3),
             *tool_lines(task, *(((1,), 1) if args.quick else ((1, 2), 2))),
-            *(old_lines(task, args.old, *((1, 1) if args.quick else (2, 3))) if args.old else []),
-            *crf_lines(photographs[:5], repeats=1 if args.quick else 5)]
+            *(old_lines(task, args.old, *((1, 1) if args.quick else (2, 3))) if args.old else [])]
     publish("\n".join(lines), args.out, "bench_inference.md")
 
 
@@ -157,14 +153,6 @@ def children_seconds():
     return used.ru_utime + used.ru_stime
 
 
-def crf_lines(photographs, repeats):
-    ours, direct = crf_seconds([np.array(shrink(read_image(path), LONG_SIDE)) for path in photographs], repeats)
-    return ["", "## The CRF", "",
-            f"Dense CRF, authors' preset, 21 labels, CPU time per image: {ours:.3f} s through `dense_crf`, "
-            f"{direct:.3f} s by calling pydensecrf2 directly: {100 * (ours / direct - 1):+.1f} % "
-            "(required: at most +5 %).", ""]
-
-
 def choose(folder, count):
     found = find_photographs([str(folder)], None, folder / "out").photographs[:count]
     if len(found) < 3:
@@ -207,31 +195,6 @@ def shipped_weights(folder):
             arrays.update(read_caffemodel(path))
     write_caffemodel(folder / "shipped.caffemodel", arrays)
     return folder / "shipped.caffemodel"
-
-
-def crf_seconds(images, repeats):
-    """CPU seconds per image through dense_crf and by direct_crf: the fastest of `repeats`, in turn."""
-    preset = PRESETS["authors"]
-    rng = np.random.default_rng(0)
-    ours, direct = [], []
-    for rgb in tqdm(images, desc="CRF", unit="image", disable=None):
-        noise = gaussian_filter(rng.normal(size=(LABELS, *rgb.shape[:2])), (0, 15, 15))
-        scores = noise.astype(np.float32) * 50
-        pairs = [[clock(crf, rgb, scores, preset)[0] for crf in (dense_crf, direct_crf)] for _ in range(repeats)]
-        best = np.min(pairs, axis=0)
-        ours.append(best[0])
-        direct.append(best[1])
-    return np.mean(ours), np.mean(direct)
-
-
-def direct_crf(rgb, scores, preset):
-    """From scores to marginals with no more than the calls that pydensecrf2 needs."""
-    crf = dcrf.DenseCRF2D(rgb.shape[1], rgb.shape[0], len(scores))
-    crf.setUnaryEnergy(-scores.reshape(len(scores), -1))
-    crf.addPairwiseGaussian(preset.gaussian_xy, preset.gaussian_weight, dcrf.DIAG_KERNEL, dcrf.NORMALIZE_AFTER)
-    crf.addPairwiseBilateral(preset.bilateral_xy, preset.bilateral_rgb, rgb, preset.bilateral_weight, dcrf.DIAG_KERNEL,
-                             dcrf.NORMALIZE_AFTER)
-    return np.array(crf.inference(preset.iterations)).reshape(scores.shape)
 
 
 if __name__ == "__main__":

@@ -13,10 +13,9 @@ from typing import NamedTuple, Optional, Union
 
 import numpy as np
 
+import ccnn.solver  # noqa: F401   first: it checks that the processor has what the compiled modules need
+from ccnn.crf._mean_field import MeanField, leads
 from ccnn.crf.presets import NORMALIZATIONS
-from ccnn.solver import BACKGROUND  # noqa: F401   the room checks the processor before compiled modules are loaded
-
-from ccnn.crf._mean_field import MeanField, leads  # isort: skip
 
 DIMENSIONS = 8          # most of a kernel's features
 

@@ -11,10 +11,10 @@ Bytes: 8 (d + 1) for a point, and 8 (d + 1) + 4 for a vertex, 8 for a slot.
 """
 import numpy as np
 
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t
 
 from ._simplex cimport DIMENSIONS, Vertices, locate, next_along, vertices_add, vertices_free, vertices_init
-from ._team cimport Team, team_meet, team_run, team_take
+from ._team cimport Team, team_run, team_take
 
 cdef enum:
     PARTS = 8                           # of a photograph: as many threads have work

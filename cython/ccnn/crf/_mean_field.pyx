@@ -181,7 +181,7 @@ cdef void step_of_part(Job* job, Py_ssize_t part, int iteration, float* scratch)
     for start in range(lo, hi, 16):         # TILE
         some = <int>min(<Py_ssize_t>TILE, hi - start)
         if iteration == 0 and (start - lo) % SPAN == 0:
-            for s in range(start, min(start + SPAN, hi), 16):
+            for s in range(start, min(start + SPAN, hi), 16):           # TILE
                 load(job, s, <int>min(<Py_ssize_t>TILE, hi - s))
         step(width, some, job.unary + start * width, message, job.kernels, iteration > 0, not last, tile, scale)
         for k in range(job.kernels):
