@@ -1,4 +1,6 @@
 """tools/crf.py: from saved probabilities to masks."""
+import sys
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -33,6 +35,20 @@ def test_the_command_writes_one_mask_per_file_and_resumes(saved, tmp_path, caplo
         crf_tool.main(arguments(saved, tmp_path / "out", "--preset", "tuned"))
     assert crf_tool.main(arguments(saved, tmp_path / "out", "--preset", "tuned", "--force")) == 0
     assert "overwriting 3 files" in caplog.text
+
+
+def test_another_engine_makes_the_same_masks(saved, tmp_path, capsys, monkeypatch):
+    pytest.importorskip("pydensecrf")
+    for engine in ("ccnn", "pydensecrf"):
+        assert crf_tool.main(arguments(saved, tmp_path / engine, "--crf-engine", engine)) == 0
+    for path in sorted((tmp_path / "ccnn").iterdir()):
+        masks = [np.array(Image.open(tmp_path / engine / path.name)) for engine in ("ccnn", "pydensecrf")]
+        assert (masks[0] == masks[1]).mean() > 0.998
+    # a run may go on with another engine; without the package there is one line
+    assert crf_tool.main(arguments(saved, tmp_path / "ccnn", "--crf-engine", "pydensecrf")) == 0
+    monkeypatch.setitem(sys.modules, "pydensecrf.densecrf", None)
+    assert crf_tool.main(arguments(saved, tmp_path / "none", "--crf-engine", "pydensecrf")) == 1
+    assert "pip install pydensecrf2" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content, complaint", [
