@@ -21,6 +21,8 @@ DIMENSIONS = 8          # most of a kernel's features
 
 FARTHEST = 3e4          # standard deviations: features beyond do not find their place in a lattice in float32
 
+THREADS = 64            # most that are started: an image of many millions of pixels has work for as many
+
 FAINTEST = -1e30        # score below the best: its probability is 0, and float32 holds it
 
 
@@ -92,9 +94,8 @@ def entering(scores: np.ndarray, negligible: float) -> tuple[np.ndarray, np.ndar
 def thread_count(threads: int) -> int:
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 0:
         raise ValueError(f"threads must be 0 (one per processor) or positive; got {threads!r}")
-    if threads:
-        return threads
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(threads or here, THREADS)
 
 
 def check_kernel(kernel: Kernel) -> Kernel:
