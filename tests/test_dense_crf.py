@@ -314,7 +314,7 @@ def test_without_pydensecrf_the_engine_says_what_to_install(monkeypatch):
     assert list(ENGINES) == ["ccnn", "pydensecrf"]
 
 
-def test_it_can_be_interrupted():
+def test_it_can_be_interrupted(tmp_path):
     """^C ends a call that would take hours, on one thread and on several."""
     code = """if True:
         import numpy as np, sys
@@ -325,7 +325,7 @@ def test_it_can_be_interrupted():
     """
     for threads in "1", "3":
         with subprocess.Popen([sys.executable, "-c", code, threads], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              text=True) as process:
+                              text=True, cwd=tmp_path) as process:
             assert process.stdout.readline() == "ready\n"
             time.sleep(0.5)
             process.send_signal(signal.SIGINT)
