@@ -56,8 +56,8 @@ class DenseCRF:
         negligible : labels that are nowhere this many times as likely as the best label of the pixel do not enter;
                      their marginals are 0
         """
-        if isinstance(iterations, bool) or not isinstance(iterations, (int, np.integer)) or iterations < 0:
-            raise ValueError(f"iterations must be a whole number, at least 0; got {iterations!r}")
+        if isinstance(iterations, bool) or not isinstance(iterations, (int, np.integer)) or not 0 <= iterations < 2 ** 31:
+            raise ValueError(f"iterations must be a whole number in 0..{2 ** 31 - 1}, got {iterations!r}")
         scores = np.asarray(scores)
         if scores.ndim < 2 or not scores.size or scores[0].size != self.pixels:
             raise ValueError(f"scores must be L x {self.pixels} or L x H x W of as many pixels, got {scores.shape}")
@@ -80,6 +80,8 @@ def entering(scores: np.ndarray, negligible: float) -> tuple[np.ndarray, np.ndar
     """The scores, L x n float32 without gaps, and the labels that are not negligible."""
     if scores.dtype.kind not in "fiub":
         raise ValueError(f"scores must be numbers, got {scores.dtype}")
+    if not 0 <= negligible <= 1:
+        raise ValueError(f"negligible must be a number in 0..1, got {negligible!r}")
     f = scores.reshape(len(scores), -1)
     if f.dtype != np.float32 and np.isfinite(f).all():
         f = f.astype(np.promote_types(f.dtype, np.float32), copy=False)
@@ -117,7 +119,7 @@ def check_kernel(kernel: Kernel) -> Kernel:
 
 def check_compatibility(compatibility: Union[float, np.ndarray]) -> Union[float, np.ndarray]:
     mu = np.asarray(compatibility)
-    if mu.dtype.kind not in "fiu" or not np.isfinite(mu).all() or mu.ndim not in (0, 2):
+    if mu.dtype.kind not in "fiu" or mu.ndim not in (0, 2) or not (np.abs(mu) < -FAINTEST).all():     # NaN, too
         raise ValueError(f"compatibility must be a finite number or an L x L matrix of them, got {compatibility!r}")
     if mu.ndim and (mu.shape[0] != mu.shape[1] or not np.array_equal(mu, mu.T)):
         raise ValueError(f"a compatibility matrix must be L x L and symmetric, got {mu.shape}")

@@ -11,7 +11,7 @@ the marginals exist in registers only, and a step reads the scores and the corne
 all kernels are summed and blurred.
 
 Bytes: 4 for a pixel and label (the scores, labels padded to 4 or a multiple of 8), those of the lattices (_lattice.pyx),
-12 for a vertex and label, and 4 for a slot and label.
+8 for a vertex and label, and 4 for a slot and label, 8 in the parts that threads work on.
 """
 import numpy as np
 
