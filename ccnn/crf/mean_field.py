@@ -56,7 +56,7 @@ class DenseCRF:
         negligible : labels that are nowhere this many times as likely as the best label of the pixel do not enter;
                      their marginals are 0
         """
-        if isinstance(iterations, bool) or not isinstance(iterations, (int, np.integer)) or not 0 <= iterations < 2 ** 31:
+        if type(iterations) is not int or not 0 <= iterations < 2 ** 31:
             raise ValueError(f"iterations must be a whole number in 0..{2 ** 31 - 1}, got {iterations!r}")
         scores = np.asarray(scores)
         if scores.ndim < 2 or not scores.size or scores[0].size != self.pixels:
