@@ -435,7 +435,7 @@ def after_crf(rgb, scores, preset, side):
     small = shrink(rgb, side)
     if not preset.long_side:                            # its distances shrink with the photograph
         preset = preset._replace(long_side=max(rgb.shape[:2]))
-    q = dense_crf(small, sample(scores.values, *scores.cells(*small.shape[:2])), preset)
+    q = dense_crf(small, sample(scores.values, *scores.cells(*small.shape[:2])), preset, threads=1)
     return label_map(q, *(positions(*sides) for sides in zip(rgb.shape[:2], small.shape)))
 
 

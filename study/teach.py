@@ -74,6 +74,6 @@ def mask(scores, rgb, labels, size, preset):
     """The scores of some labels on the score grid, L' x h x w, as the labels of the photograph."""
     small = shrink(rgb, size)
     grid = Scores(scores.astype(np.float32), fit(*rgb.shape[:2], size), VGG16.stride, VGG16.offset)
-    q = dense_crf(small, sample(grid.values, *grid.cells(*small.shape[:2])), preset)
+    q = dense_crf(small, sample(grid.values, *grid.cells(*small.shape[:2])), preset, threads=1)
     found = Image.fromarray(labels[q.argmax(axis=0)].astype(np.uint8))
     return found.resize(rgb.shape[1::-1], Image.NEAREST)
