@@ -77,7 +77,8 @@ def main(argv=None):
     lines = ["# The dense CRF, measured", "",
              f"`bench/bench_crf.py`{' on photographs of VOC' if args.voc else ''}. {machine()}", "",
              f"{len(problems)} photographs, long side {max(problems[0].rgb.shape)}, "
-             f"{len(problems[0].scores)} labels. Load of the machine: {os.getloadavg()[0]:.1f}; two threads need idle cores.",
+             f"{len(problems[0].scores)} labels. Load of the machine: {os.getloadavg()[0]:.1f}; two threads need idle "
+             "cores.",
              *speed_lines(problems[:TIMED], repeats), *equality_lines(problems, args.voc),
              *floor_lines(problems[0], repeats), *growth_lines(growth)]
     if args.out:
