@@ -1,6 +1,8 @@
 """Every docs/bench_*.md ends with fingerprints of the sources whose speed it states.
 
-`measure.publish` appends them to a page; tests/test_bench.py names the pages that are older than their sources.
+    python bench/fingerprints.py            # pages that are older than their sources get a line that says so
+
+`measure.publish` appends them to a page; a test fails if a page is older than its sources and does not say it.
 Comments, docstrings, imports and places do not count: neither words nor a move change a figure.
 """
 import ast
@@ -32,6 +34,8 @@ SOURCES = {             # page of docs/: patterns of the sources whose speed it 
     "bench_crf.md": CRF,
 }
 
+
+NOTE = "> Measured before the last change of"
 
 IMPORTS = ast.Import, ast.ImportFrom
 
@@ -86,3 +90,17 @@ def changed(page, root=ROOT):
              re.findall(r"^(\S+) ([0-9a-f]{12})$", text.partition("<!-- measured with\n")[2], re.M)}
     now = fingerprints(page, root)
     return sorted({noted.get(digest) or now[digest] for digest in noted.keys() ^ now.keys()})
+
+
+def with_note(page, root=ROOT):
+    """The text of a page in docs/, under its title a line that names the sources that changed since, if any did."""
+    title, *lines = (root / "docs" / page).read_text().splitlines(keepends=True)
+    body = "".join(lines[2:] if lines[1:2] and lines[1].startswith(NOTE) else lines)
+    older = changed(page, root)
+    return title + (f"\n{NOTE} {', '.join(older)}. `make bench` measures again.\n" if older else "") + body
+
+
+if __name__ == "__main__":
+    for name in SOURCES:
+        if (ROOT / "docs" / name).exists():
+            (ROOT / "docs" / name).write_text(with_note(name))
