@@ -5,7 +5,9 @@
     s.p, s.gap, s.status
     q = ccnn.dense_crf(rgb, scores)         # marginals of a dense CRF
 
-NumPy, SciPy and the compiled modules are all that `import ccnn` needs. The rooms below import what they use.
+NumPy, SciPy and the compiled modules are all that `import ccnn` needs. The rooms below import what they use, and only
+rooms before them: _util, solver, crf, images, annotations, supervision, nets, data, inference, training, evaluation,
+project, studio, cli. `paper` has every number of the paper; `torch` is the loss for PyTorch.
 """
 from ccnn.crf import dense_crf
 from ccnn.solver import BACKGROUND, VOID, Constraints, Solution, maximize, maximize_batch

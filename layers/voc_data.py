@@ -15,8 +15,8 @@ from read_ahead import read_ahead
 from reporting import Reporting
 
 from ccnn._util.errors import UserError
+from ccnn.data.float16 import widen
 from ccnn.data.samples import FeatureSamples, Samples
-from ccnn.data.widen import widen
 from ccnn.images.reading import to_blob
 
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FILES = "models", "prototxt", "solvers"         # what the wheel holds besides the package, as ccnn/_files
 # They need NumPy, SciPy, pytest and hypothesis only.
 SOLVER_TESTS = ["conftest.py", "crf_oracle.py", "oracles.py", "problems.py", "test_batch.py", "test_constraints.py",
-                "test_dense_crf.py", "test_dual.py", "test_exponential.py", "test_grouping.py", "test_processor.py"]
+                "test_dense_crf.py", "test_dual.py", "test_exponential.py", "test_grouping.py", "test_cpu_check.py"]
 
 
 def sources(folder):

@@ -1,4 +1,7 @@
-"""Data sets and training samples: sample t is a pure function of the settings and t."""
+"""Data sets (a folder of images and what is known of each, VOC and SBD, areas of the background) and training samples.
+
+Sample t is a pure function of the settings and t, so a training that is continued sees what it would have seen.
+"""
 from ccnn.data.dataset import DataSet
 
 __all__ = ["DataSet"]

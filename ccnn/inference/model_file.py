@@ -34,7 +34,7 @@ from ccnn.inference.caffe_net import check_labels, check_scores, load_net
 from ccnn.inference.engines import TRIAL, load_forward
 from ccnn.nets.backbones import BACKBONES, backbone_of
 from ccnn.nets.caffe_files import only_weights, parse_net, read_caffemodel, stored_layers
-from ccnn.nets.sizes import check_size
+from ccnn.nets.memory import check_size
 from ccnn.nets.weights import why_unfit
 
 FORMAT = 1

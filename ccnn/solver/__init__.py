@@ -3,9 +3,9 @@
 Constraints holds A, b and beta; maximize solves one image and maximize_batch many. NumPy, SciPy and the modules that
 `cython/` is compiled to are all that this room needs.
 """
-from ccnn.solver import processor
+from ccnn.solver import cpu_check
 
-processor.check()       # first: the modules below would crash on a processor that they were not compiled for
+cpu_check.check()       # first: the modules below would crash on a processor that they were not compiled for
 
 from ccnn.solver.constraints import BACKGROUND, VOID, Constraints  # noqa: E402
 from ccnn.solver.dual import Solution, maximize, maximize_batch  # noqa: E402

@@ -16,13 +16,13 @@ from ccnn._util.work_folder import check
 from ccnn.images.formats import PIXELS
 from ccnn.images.overlays import colours
 from ccnn.images.reading import upright_shape
-from ccnn.studio import shapes
+from ccnn.studio import requests
 from ccnn.studio.album import Conflict, NotThere
 from ccnn.studio.batches import MOST, MOST_BYTES, Batch
 from ccnn.studio.copies import PICTURE, THUMBNAIL, check_photograph
 from ccnn.studio.exports import coco, coco_regions, mask_file, parts, zipped
 from ccnn.studio.gate import error
-from ccnn.studio.shapes import Wrong, read_json
+from ccnn.studio.requests import Wrong, read_json
 from ccnn.studio.view import explain, mask_of, mask_png, probability_png, scribble_png, shades
 from ccnn.studio.workshop import Workshop
 
@@ -54,7 +54,7 @@ async def page(request: Request) -> Response:
     name = request.path_params.get("name", "index.html")
     known = {path.name: path for path in PAGE.glob("*") if path.suffix in KINDS and path.is_file()}
     if name not in known:
-        raise NotThere(f"there is no file {shapes.shortened(name)}")
+        raise NotThere(f"there is no file {requests.shortened(name)}")
     return Response(known[name].read_bytes(), media_type=KINDS[known[name].suffix],
                     headers={"Cache-Control": "no-cache"})
 
@@ -63,7 +63,7 @@ async def page(request: Request) -> Response:
 
 async def state(request: Request) -> Response:
     limits = {"bytes": UPLOAD_BYTES, "pixels": PIXELS, "photographs": PHOTOGRAPHS, "batch": MOST,
-              "strokes": shapes.STROKES, "points": shapes.POINTS, "uploads": UPLOADS}
+              "strokes": requests.STROKES, "points": requests.POINTS, "uploads": UPLOADS}
     return answer({**workshop_of(request).state(), "limits": limits})
 
 
@@ -90,7 +90,7 @@ async def events(request: Request) -> Response:
 
 async def put_tags(request: Request) -> Response:
     workshop, album = workshop_of(request), workshop_of(request).album
-    wanted = shapes.changes(await read_json(request), album.classes)
+    wanted = requests.changes(await read_json(request), album.classes)
     for change in wanted:
         album.get(change.number)
     outcome = await workshop.change(album.put_tags, wanted)
@@ -106,34 +106,34 @@ async def put_tags(request: Request) -> Response:
 async def post_classes(request: Request) -> Response:
     workshop, album, value = workshop_of(request), workshop_of(request).album, await read_json(request)
     if set(value) == {"add"}:
-        await workshop.change(album.add_class, shapes.text(value["add"], "add"))
+        await workshop.change(album.add_class, requests.text(value["add"], "add"))
     elif set(value) == {"rename", "to"}:
-        names = shapes.text(value["rename"], "rename"), shapes.text(value["to"], "to")
+        names = requests.text(value["rename"], "rename"), requests.text(value["to"], "to")
         await workshop.change(album.rename_class, *names)
     elif set(value) == {"remove"}:
-        await workshop.change(album.remove_class, shapes.text(value["remove"], "remove"))
+        await workshop.change(album.remove_class, requests.text(value["remove"], "remove"))
     else:
         raise Wrong('expected {"add": name}, {"rename": name, "to": name} or {"remove": name}')
     return answer(workshop.classes())
 
 
 async def put_auto(request: Request) -> Response:
-    workshop, value = workshop_of(request), shapes.only(await read_json(request), "auto")
-    await asyncio.to_thread(workshop.set_auto, shapes.switch(value.get("auto"), "auto"))
+    workshop, value = workshop_of(request), requests.only(await read_json(request), "auto")
+    await asyncio.to_thread(workshop.set_auto, requests.switch(value.get("auto"), "auto"))
     return answer(workshop.status())
 
 
 async def post_strokes(request: Request) -> Response:
     workshop, album = workshop_of(request), workshop_of(request).album
-    value = shapes.only(await read_json(request), "revision", "strokes")
-    drawn = shapes.strokes(value.get("strokes"), album.classes)
-    return await scribbled(request, workshop, album.draw, shapes.whole(value.get("revision"), "revision"), drawn)
+    value = requests.only(await read_json(request), "revision", "strokes")
+    drawn = requests.strokes(value.get("strokes"), album.classes)
+    return await scribbled(request, workshop, album.draw, requests.whole(value.get("revision"), "revision"), drawn)
 
 
 async def undo_strokes(request: Request) -> Response:
     workshop, album = workshop_of(request), workshop_of(request).album
-    value = shapes.only(await read_json(request), "revision")
-    return await scribbled(request, workshop, album.undo_scribble, shapes.whole(value.get("revision"), "revision"))
+    value = requests.only(await read_json(request), "revision")
+    return await scribbled(request, workshop, album.undo_scribble, requests.whole(value.get("revision"), "revision"))
 
 
 async def scribbled(request: Request, workshop: Workshop, function, *arguments) -> Response:
@@ -151,7 +151,7 @@ async def copy(request: Request) -> Response:
     workshop = workshop_of(request)
     photograph, name = workshop.album.get(request.path_params["number"]), request.path_params["copy"]
     if name not in COPIES:
-        raise NotThere(f"there is no picture {shapes.shortened(name)}")
+        raise NotThere(f"there is no picture {requests.shortened(name)}")
     path = await workshop.copy(photograph, COPIES[name])
     return Response(await asyncio.to_thread(path.read_bytes), media_type="image/jpeg", headers=KEPT)
 
@@ -170,16 +170,16 @@ async def picture_of_scores(request: Request, make) -> Response:
 
 
 async def mask(request: Request) -> Response:
-    side, style = shapes.side(request), request.query_params.get("style", "fill")
+    side, style = requests.side(request), request.query_params.get("style", "fill")
     if style not in ("fill", "outline"):
-        raise Wrong(f"style must be fill or outline; got {shapes.shortened(style)}")
+        raise Wrong(f"style must be fill or outline; got {requests.shortened(style)}")
     return await picture_of_scores(request, lambda workshop, head, scores, size: mask_png(
         mask_of(scores, size, side), shades(head.classes, workshop.album.classes), style))
 
 
 async def probability(request: Request) -> Response:
     classes = workshop_of(request).album.classes
-    side, label = shapes.side(request), shapes.query_number(request, "label", len(classes) - 1)
+    side, label = requests.side(request), requests.query_number(request, "label", len(classes) - 1)
 
     def make(workshop, head, scores, size):
         if classes[label] not in head.classes:
@@ -189,7 +189,7 @@ async def probability(request: Request) -> Response:
 
 
 async def scribble(request: Request) -> Response:
-    album, side = workshop_of(request).album, shapes.side(request)
+    album, side = workshop_of(request).album, requests.side(request)
     photograph = album.get(request.path_params["number"])
 
     def made():
@@ -215,9 +215,9 @@ async def photograph(request: Request) -> Response:
 
 
 async def solve(request: Request) -> Response:
-    value = shapes.only(await read_json(request), "bounds")
+    value = requests.only(await read_json(request), "bounds")
     head = workshop_of(request).head
-    return answer(await explained(request, shapes.bounds(value.get("bounds"), len(head.classes) if head else 1)))
+    return answer(await explained(request, requests.bounds(value.get("bounds"), len(head.classes) if head else 1)))
 
 
 async def explained(request: Request, bounds: dict) -> dict:
@@ -238,8 +238,8 @@ async def explained(request: Request, bounds: dict) -> dict:
 # The loop
 
 async def train(request: Request) -> Response:
-    workshop, value = workshop_of(request), shapes.only(await read_json(request), "check")
-    check = shapes.switch(value.get("check", False), "check")
+    workshop, value = workshop_of(request), requests.only(await read_json(request), "check")
+    check = requests.switch(value.get("check", False), "check")
     async with workshop.starting:
         if workshop.training:
             return error(409, "a training is running")
@@ -249,7 +249,7 @@ async def train(request: Request) -> Response:
 
 async def stop(request: Request) -> Response:
     workshop = workshop_of(request)
-    shapes.only(await read_json(request))
+    requests.only(await read_json(request))
     if not workshop.trainer.running:
         return error(409, "no training is running")
     workshop.trainer.stop()
@@ -266,7 +266,7 @@ async def export_file(request: Request) -> Response:
     name = request.path_params["name"]
     path = workshop_of(request).root / name
     if name not in ("model.ccnn", "tags.csv") or not path.is_file():
-        raise NotThere(f"there is no {shapes.shortened(name)} yet")
+        raise NotThere(f"there is no {requests.shortened(name)} yet")
     return FileResponse(path, headers=download(name), media_type="application/octet-stream")
 
 
@@ -327,7 +327,7 @@ async def upload(request: Request, name: str):
         check(folder)
         folder.mkdir(parents=True, exist_ok=True)
         with open(part, "xb") as file:
-            async for data in shapes.limited(request, UPLOAD_BYTES):
+            async for data in requests.limited(request, UPLOAD_BYTES):
                 await asyncio.to_thread(file.write, data)
         try:
             await workshop.pool.run(check_photograph, part)
@@ -341,7 +341,7 @@ async def upload(request: Request, name: str):
 
 
 async def post_photograph(request: Request) -> Response:
-    workshop, name = workshop_of(request), shapes.photograph_name(request)
+    workshop, name = workshop_of(request), requests.photograph_name(request)
     if len(workshop.album.photographs) >= PHOTOGRAPHS:
         raise Wrong(f"the folder has {PHOTOGRAPHS} photographs; the studio takes no more", 422)
     async with upload(request, name) as part:
@@ -354,7 +354,7 @@ def batch_of(request: Request) -> Batch:
 
 
 async def new_batch(request: Request) -> Response:
-    shapes.only(await read_json(request))
+    requests.only(await read_json(request))
     return answer((await workshop_of(request).batches.new()).describe(), 201)
 
 
@@ -363,7 +363,7 @@ async def get_batch(request: Request) -> Response:
 
 
 async def post_to_batch(request: Request) -> Response:
-    batch, name = batch_of(request), shapes.file_name(request)
+    batch, name = batch_of(request), requests.file_name(request)
     if batch.phase != "open":
         return error(409, "this batch is being segmented; begin a new one")
     if len(batch.names) >= MOST:
@@ -376,7 +376,7 @@ async def post_to_batch(request: Request) -> Response:
 
 
 async def segment_batch(request: Request) -> Response:
-    shapes.only(await read_json(request))
+    requests.only(await read_json(request))
     batch = batch_of(request)
     await workshop_of(request).batches.segment(batch)
     return answer(batch.describe(), 202)

@@ -1,1 +1,4 @@
-"""Training: cached features, the linear head in NumPy, runs of Caffe that are checked and watched, snapshots, logs."""
+"""Training: features of a frozen backbone (`features`), the linear head in NumPy (`head`), Caffe (`caffe_training`).
+
+`snapshots` and `caffe_log` read what a training writes; both trainers write Caffe's files and Caffe's log.
+"""

@@ -23,8 +23,8 @@ from ccnn._util.errors import UserError
 from ccnn._util.files import whole_file
 from ccnn._util.progress import Progress
 from ccnn._util.settings import parse
+from ccnn.data.float16 import widen
 from ccnn.data.samples import FeatureSamples
-from ccnn.data.widen import widen
 from ccnn.images.labels import VOID, read_classes
 from ccnn.nets.caffe_files import Arrays, State, read_caffemodel, read_net, read_state, write_caffemodel, write_state
 from ccnn.nets.weights import check_weights, convolutions

@@ -1,19 +1,19 @@
 """A wheel says what it lacks on an old processor, in one line, before any of its instructions runs."""
 import pytest
 
-from ccnn.solver import processor
+from ccnn.solver import cpu_check
 
 V3 = "cx16 lahf_lm popcnt sse4_1 sse4_2 ssse3 abm avx avx2 bmi1 bmi2 f16c fma movbe".split()
 CORE2 = "fpu sse sse2 ssse3 cx16 sse4_1 lahf_lm".split()
 
 
 def test_this_processor_runs_what_was_compiled_for_it():
-    processor.check()
+    cpu_check.check()
 
 
 def test_an_old_processor_is_told_in_one_line():
     with pytest.raises(ImportError) as error:
-        processor.check(needed=V3, flags=CORE2)
+        cpu_check.check(needed=V3, flags=CORE2)
     assert str(error.value).count("\n") == 0
     for word in ("popcnt", "avx2", "fma", "CCNN_ARCH"):
         assert word in str(error.value)
@@ -21,11 +21,11 @@ def test_an_old_processor_is_told_in_one_line():
 
 
 def test_a_new_processor_is_fine_and_an_unknown_one_is_not_refused():
-    processor.check(needed=V3, flags=[*V3, "avx512f"])
-    processor.check(needed=V3, flags=[])            # no /proc/cpuinfo
-    processor.check(needed=(), flags=CORE2)
+    cpu_check.check(needed=V3, flags=[*V3, "avx512f"])
+    cpu_check.check(needed=V3, flags=[])            # no /proc/cpuinfo
+    cpu_check.check(needed=(), flags=CORE2)
 
 
 def test_the_flags_are_words_of_cpuinfo():
-    flags = processor.read_flags()
+    flags = cpu_check.read_flags()
     assert not flags or "sse2" in flags

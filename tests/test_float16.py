@@ -1,7 +1,7 @@
 """float16 to float32: every finite number, bit by bit."""
 import numpy as np
 
-from ccnn.data.widen import widen
+from ccnn.data.float16 import widen
 
 
 def test_half_floats_are_widened_exactly():
