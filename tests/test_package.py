@@ -62,7 +62,8 @@ def test_wheel_and_sdist_hold_the_package_only(tmp_path):
     with zipfile.ZipFile(wheel) as content:
         held = {name for name in content.namelist() if ".dist-info/" not in name}
     files = {path.relative_to(ROOT).as_posix() for folder in FILES for path in (ROOT / folder).iterdir()}
-    modules = {path.relative_to(ROOT).as_posix() for kind in ("*.py", "*.pyi", "py.typed", "page/*")
+    kinds = "*.py", "*.pyi", "*.proto", "py.typed", "page/*", "templates/*"
+    modules = {path.relative_to(ROOT).as_posix() for kind in kinds
                for path in (ROOT / "ccnn").rglob(kind)}
     compiled = {f"ccnn/{path.parent.name}/{path.stem}" for path in (ROOT / "cython").rglob("*.pyx")}
     assert {name for name in held if not name.endswith(".so")} == modules | {f"ccnn/_files/{name}" for name in files}
