@@ -35,7 +35,7 @@ lint: $(RUNTIME)  ## ruff, and the types of ccnn/
 	$(PYTHON) -m mypy
 
 test-package: $(RUNTIME)  ## build and install the package for every Python of this machine; test the solver there
-	$(PYTHON) -m pytest -q -n 2 -m every_python tests/test_package.py
+	$(PYTHON) -m pytest -q -n 2 -m every_python tests/test_package.py tests/test_pip.py
 
 # PyTorch does not run beside Caffe's Python 3.9. On the public index the plain name brings gigabytes of CUDA: give
 # TORCH="torch==2.13.0+cpu --index-url ..." or what your machine has.
