@@ -20,6 +20,7 @@ from PIL import Image
 from test_workers import alive, die, die_once, square
 from tiny_net import make_net
 
+import ccnn
 import study
 from ccnn._util import cluster
 from ccnn._util.errors import UserError
@@ -126,7 +127,7 @@ def test_a_worker_of_another_version_or_without_the_folder_says_so(local, tmp_pa
     with pytest.raises(UserError, match="nowhere: No such file or directory on a worker .*all machines have"):
         list(in_processes(square, [(1,)], local))
     monkeypatch.undo()
-    monkeypatch.setattr(cluster.ccnn, "__version__", "0.1")
+    monkeypatch.setattr(ccnn, "__version__", "0.1")
     with pytest.raises(UserError, match="a worker has version .* of ccnn, this command 0.1"):
         list(in_processes(square, [(1,)], local))
 
@@ -444,7 +445,8 @@ def test_a_photograph_that_ends_every_worker_is_one_line(photographs, tmp_path, 
 
 
 def test_without_dask_one_line_names_the_remedy(photographs, root, python_bin):
-    code = "import sys, infer; sys.modules['distributed'] = None; from ccnn import command; command.run(infer.main)"
+    code = ("import sys; from ccnn.cli import command, segment; sys.modules['distributed'] = None; "
+            "command.run(segment.main)")
     for more, status in (["--cluster", "local"], 2), (["--jobs", "2"], 0):
         done = subprocess.run([python_bin, "-c", code, *words("masks", *more, "photos/0[0-9].png")], text=True,
                               capture_output=True, env=ENVIRONMENT)
