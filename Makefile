@@ -47,7 +47,7 @@ TORCH_PYTHON ?= python3
 	@touch $@
 
 .torch/package: .torch/complete setup.py pyproject.toml $(SOURCES) $(shell find ccnn -name "*.py")
-	.torch/bin/pip install -q .
+	.torch/bin/pip install -q ".[photos]"
 	@touch $@
 
 # The loss is compared with the Caffe layer's: $(DUAL).

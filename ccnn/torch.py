@@ -28,7 +28,7 @@ import numpy as np
 
 import ccnn
 from ccnn.crf.dense import NEGLIGIBLE, dense_crf_batch
-from ccnn.images.labels import VOID
+from ccnn.solver.constraints import VOID
 from ccnn.supervision import known as supervision
 
 

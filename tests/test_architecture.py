@@ -348,4 +348,11 @@ print(*names)
 
 
 def test_import_ccnn_needs_numpy_and_scipy_only():
-    run_without(HEAVY | {"PIL", "tqdm", "matplotlib"}, "import ccnn; ccnn.maximize, ccnn.tag_constraints")
+    run_without(HEAVY | {"PIL", "tqdm", "matplotlib"}, "import ccnn; ccnn.maximize, ccnn.dense_crf")
+
+
+def test_what_ccnn_torch_imports_needs_no_pillow():
+    """All of ccnn/torch.py's own imports but PyTorch's, which is not beside Caffe."""
+    lines = re.findall(r"^(?:from|import) ccnn.*", (ROOT / "ccnn/torch.py").read_text(), re.M)
+    assert len(lines) > 2
+    run_without(HEAVY | {"PIL", "tqdm", "matplotlib"}, "\n".join(lines))

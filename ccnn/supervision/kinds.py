@@ -16,8 +16,7 @@ from typing import Any, Callable, NamedTuple
 import numpy as np
 
 from ccnn._util.settings import NUMBER, Setting
-from ccnn.images.labels import BACKGROUND
-from ccnn.solver.constraints import Constraints
+from ccnn.solver.constraints import BACKGROUND, Constraints
 from ccnn.supervision.constraints import box_constraints, size_constraints, tag_constraints
 
 TRIAL = {"labels": 2, "shape": (2, 2)}       # the score grid of every SupervisionBlob.example
