@@ -2,6 +2,7 @@
 import logging
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -29,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
     (ImageError("\x1b]0;x\x07.jpg: is damaged"), 2, r"\x1b]0;x\x07.jpg: is damaged"),
     (MemoryError("9 TB"), 2, "out of memory (9 TB); use a smaller size or fewer jobs"),
     (ModuleNotFoundError("No module named 'matplotlib'"), 2,
-     f"No module named 'matplotlib'; get it with: {sys.executable} -m pip install -r requirements.txt"),
+     f"No module named 'matplotlib'; get it with: {shlex.quote(sys.executable)} -m pip install -r requirements.txt"),
     (KeyboardInterrupt(), 130, "stopped"),
 ])
 def test_an_error_is_one_line(error, status, text, capsys, monkeypatch):

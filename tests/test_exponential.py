@@ -2,9 +2,9 @@
 import numpy as np
 import pytest
 
-from ccnn.solver import _exponential, processor
+from ccnn.solver import _exponential, cpu_check
 
-FMA = "fma" in processor.NEEDS          # compiled with fused multiply-add, which rounds once less
+FMA = "fma" in cpu_check.NEEDS          # compiled with fused multiply-add, which rounds once less
 
 
 def error(compute, x, exact):
