@@ -14,6 +14,11 @@ from test_package import find_python, run, sources
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def clean():
+    """The environment without what leads to the clone's own Python and package."""
+    return {name: value for name, value in os.environ.items() if not re.match("PYTHON|VIRTUAL_ENV|PYTEST|CCNN", name)}
+
+
 @pytest.fixture(scope="module", params=["3.11", "3.13"])
 def user(request, tmp_path_factory):
     """command(line): what a user types in a folder of photographs, after `pip install ".[photos]"`."""
@@ -28,12 +33,10 @@ def user(request, tmp_path_factory):
     if weights.is_file():                               # else the first command fetches them
         (place / "home").mkdir()
         (place / "home" / weights.name).symlink_to(weights)
-    kept = {name: value for name, value in os.environ.items() if not re.match("PYTHON|VIRTUAL_ENV|PYTEST|CCNN", name)}
-
     def command(line, status=0):
         words = [str(place / "venv/bin" / line.split()[0]), *line.split()[1:]]
         done = subprocess.run(words, cwd=place / "work", capture_output=True, text=True, env={
-            **kept, "CCNN_HOME": str(place / "home"), "PATH": f"{place / 'venv/bin'}:{os.defpath}"})
+            **clean(), "CCNN_HOME": str(place / "home"), "PATH": f"{place / 'venv/bin'}:{os.defpath}"})
         assert done.returncode == status, done.stderr
         return done
     command.work = place / "work"
@@ -88,7 +91,7 @@ def test_without_the_extra_one_line_says_what_to_install(tmp_path):
     run(found, "-m", "venv", tmp_path / "venv")
     run(tmp_path / "venv/bin/python", "-m", "pip", "install", sources(tmp_path / "sources"))
     done = subprocess.run([tmp_path / "venv/bin/ccnn", "segment", "--out", "masks", "a.jpg"], cwd=tmp_path,
-                          capture_output=True, text=True)
+                          capture_output=True, text=True, env=clean())
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and 'pip install "ccnn[photos]"' in done.stderr
     listed = run(tmp_path / "venv/bin/python", "-m", "pip", "list")
     assert not re.search("pydensecrf|torch|pillow", listed, re.IGNORECASE)
