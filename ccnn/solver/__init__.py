@@ -1,7 +1,8 @@
 """The solver: the distribution p nearest to softmax(f) that obeys linear constraints, with a certificate.
 
 Constraints holds A, b and beta; maximize solves one image and maximize_batch many. NumPy, SciPy and the modules that
-`cython/` is compiled to are all that this room needs.
+`cython/` is compiled to are all that this room needs. It solves for p and trains nothing:
+what Caffe calls a solver, the settings of SGD, is in the folder `solvers/`, written by ccnn.nets.solvers.
 """
 from ccnn.solver import cpu_check
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "../solver/_exponential.h"
+#include "portable.h"
 
 #define NOTHING -40.0f      /* logarithm of a probability that is 0: products of smaller ones would be denormal numbers */
 
@@ -23,18 +24,8 @@ typedef struct {
     float *out;                 /* slots x width        sums of this step */
 } Message;
 
-#if defined(__GNUC__)           /* gcc and clang */
-typedef float Four __attribute__((vector_size(16), aligned(4), may_alias));
-typedef float Eight __attribute__((vector_size(32), aligned(4), may_alias));
-#else
-typedef float Four, Eight;
-#endif
-
-#if defined(__GNUC__)
-#define AHEAD(address) __builtin_prefetch(address)
-#else
-#define AHEAD(address)
-#endif
+typedef VECTOR_OF(4, float) Four;
+typedef VECTOR_OF(8, float) Eight;
 
 #define CONSTANT
 #define WIDTH 4

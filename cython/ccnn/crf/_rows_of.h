@@ -77,7 +77,7 @@ static inline void NAME(splat)(int width, int64_t pixels, const int corners, con
    splats   0 in the last step */
 static void NAME(step)(int width, int64_t pixels, const float *unary, const Message *message, int kernels, int sliced,
                        int splats, float *q, float *scale) {
-    for (int64_t j = 0; j < TILE * WIDTH; j += 16) AHEAD(unary + TILE * WIDTH + j);
+    for (int64_t j = 0; j < TILE * WIDTH; j += 16) AHEAD_OF_USE(unary + TILE * WIDTH + j);
     memcpy(q, unary, pixels * WIDTH * sizeof(float));
     if (sliced)
         for (int k = 0; k < kernels; k++) {

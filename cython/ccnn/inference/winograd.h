@@ -16,7 +16,12 @@
 #include <stddef.h>
 #include <string.h>
 
-#if defined(__AVX512F__)
+#include "portable.h"
+
+#if !HAS_VECTORS
+#define LANES 1
+#define ROWS 6
+#elif defined(__AVX512F__)
 #define LANES 16
 #define ROWS 12             /* of a block of M in registers: ROWS x 2 vectors, of 32 */
 #else
@@ -28,16 +33,20 @@
 #define A 0.70710678118654752f
 #define B 1.41421356237309505f
 
-typedef float vec __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
-typedef int mask __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef VECTOR_OF(LANES, float) vec;
 
 static inline vec positive(vec value)
 {
+#if HAS_VECTORS
+    typedef VECTOR_OF(LANES, int) mask;
     return (vec)((mask)value & (mask)(value > 0));
+#else
+    return value > 0 ? value : 0;
+#endif
 }
 
 /* M block of `rows` x PANEL = V rows (`rows` x n, `stride` apart) times a panel of U (n x PANEL) */
-static inline __attribute__((always_inline)) void block_product(
+ALWAYS_INLINE void block_product(
     const int rows, const float *V, ptrdiff_t stride, const float *U, ptrdiff_t n, float *M, ptrdiff_t M_stride)
 {
     vec sum[ROWS][2];
@@ -45,7 +54,7 @@ static inline __attribute__((always_inline)) void block_product(
         sum[r][0] = sum[r][1] = (vec){0};
     for (ptrdiff_t k = 0; k < n; k++) {
         const vec u0 = *(const vec *)(U + k * PANEL), u1 = *(const vec *)(U + k * PANEL + LANES);
-#pragma GCC unroll 12
+        UNROLL
         for (int r = 0; r < rows; r++) {
             const float v = V[r * stride + k];
             sum[r][0] += v * u0;
@@ -72,7 +81,7 @@ static void product(ptrdiff_t rows, ptrdiff_t inputs, const float *V, ptrdiff_t 
 }
 
 /* out = B' d, six values each, `step` vectors apart */
-static inline __attribute__((always_inline)) void input_transform(const vec *d, vec *out, const int step)
+ALWAYS_INLINE void input_transform(const vec *d, vec *out, const int step)
 {
     const vec d0 = d[0], d1 = d[step], d2 = d[2 * step], d3 = d[3 * step], d4 = d[4 * step], d5 = d[5 * step];
     const vec even = d4 - 2 * d2, odd = A * (d3 - 2 * d1), far_even = d4 - 0.5f * d2, far_odd = B * (d3 - 0.5f * d1);
@@ -85,7 +94,7 @@ static inline __attribute__((always_inline)) void input_transform(const vec *d, 
 }
 
 /* out = G g, six values of three, `step` vectors apart */
-static inline __attribute__((always_inline)) void weight_transform(const vec *g, vec *out, const int step)
+ALWAYS_INLINE void weight_transform(const vec *g, vec *out, const int step)
 {
     const vec g0 = g[0], g1 = g[step], g2 = g[2 * step];
     const vec even = (g0 + 0.5f * g2) * (-2 / 3.f), odd = g1 * (-2 / 3.f * A);
@@ -99,7 +108,7 @@ static inline __attribute__((always_inline)) void weight_transform(const vec *g,
 }
 
 /* out = A' m, four values of six */
-static inline __attribute__((always_inline)) void output_transform(const vec *m, vec *out, const int step)
+ALWAYS_INLINE void output_transform(const vec *m, vec *out, const int step)
 {
     const vec m0 = m[0], m1 = m[step], m2 = m[2 * step], m3 = m[3 * step], m4 = m[4 * step], m5 = m[5 * step];
     const vec sum = m1 + m2, difference = A * (m1 - m2), far_sum = m3 + m4, far_difference = B * (m3 - m4);

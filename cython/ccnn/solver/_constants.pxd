@@ -1,6 +1,7 @@
 """Constants that several files of the solver share."""
 
 cdef enum:
+    POLL = 100      # milliseconds between two checks for ^C
     BLOCK = 256     # pixels handled at a time: a few labels of them stay in the first-level cache
 
 cdef extern from *:

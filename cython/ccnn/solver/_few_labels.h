@@ -8,15 +8,15 @@
 #include <math.h>
 #include <stddef.h>
 #include "_exponential.h"
+#include "portable.h"
 
 #define FEW 6
 #define STRETCH 512     /* pixels between two horizontal sums; their totals stay in the first-level cache */
 #define FACTORS 16      /* totals multiplied before one logarithm: each is at most labels * exp(30), so 16 are finite */
-#define UNROLLED static inline __attribute__((always_inline))
 
 /* mean += sum_i p_i,  cov -= sum_i p_i(l) p_i(m) for m < l unless it is NULL;  return sum_i log sum_l w_l E_li.
    p_i(l) = w_l E_li / sum_m w_m E_mi.  E: labels x size, size a multiple of FACTORS. */
-UNROLLED double pass_unrolled(const int labels, const double* restrict E, const double* restrict w, ptrdiff_t size,
+ALWAYS_INLINE double pass_unrolled(const int labels, const double* restrict E, const double* restrict w, ptrdiff_t size,
                               double* restrict mean, double* restrict cov) {
     double total[STRETCH], logs = 0;
     for (ptrdiff_t start = 0; start < size; start += STRETCH) {
@@ -56,12 +56,12 @@ UNROLLED double pass_unrolled(const int labels, const double* restrict E, const 
 }
 
 /* E_li = exp(x_li - max_l x_li) with x_li = hardness * f_li + bias_l, no exponent below clip;  return sum_i max_l x_li.
-   row[l] points to the scores of label l.  E: labels x stride; ivdep promises that it overlaps no scores. */
+   row[l] points to the scores of label l.  E: labels x stride; INDEPENDENT: it overlaps no scores. */
 #define EXPONENTIATE(NAME, REAL)                                                                                        \
-    UNROLLED double NAME##_unrolled(const int labels, const REAL* const* row, double hardness, const double* bias,      \
+    ALWAYS_INLINE double NAME##_unrolled(const int labels, const REAL* const* row, double hardness, const double* bias,      \
                                     double clip, ptrdiff_t count, double* restrict E, ptrdiff_t stride) {               \
         double maxima = 0;                                                                                              \
-        _Pragma("GCC ivdep")                                                                                            \
+        INDEPENDENT                                                                                                     \
         for (ptrdiff_t i = 0; i < count; i++) {                                                                         \
             double x[FEW], top = 0;                                                                                     \
             for (int l = 0; l < labels; l++) {                                                                          \

@@ -5,7 +5,7 @@ lam_j a_jl to the score of label l at every pixel, so the exponentials are taken
 
     E_li = exp(f_li + made_for_l - max_l),    p_i(l) = w_l E_li / sum_m w_m E_mi,    w = exp(bias - made_for)
 
-and a later pass is a product and a division per pixel. E is made anew where w would leave exp(+-DRIFT).
+and a later pass is a product and a division per pixel. E is made again where w would leave exp(+-DRIFT).
 A pixel with one label left has p = 1 and costs nothing.
 """
 from libc.math cimport exp, fabs
@@ -21,7 +21,7 @@ from ._softmax cimport real
 
 cdef extern from *:
     """
-    #define DRIFT 30.0      /* E is made anew when a bias is this far from the one that E was made for */
+    #define DRIFT 30.0      /* E is made again when a bias is this far from the one that E was made for */
     """
     const double DRIFT
 

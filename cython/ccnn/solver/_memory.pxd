@@ -3,9 +3,11 @@
 Nothing here needs the interpreter, so threads without the GIL allocate. A request that fails returns NULL and is
 remembered in `failed`: allocate several arrays, then check once.
 """
-from libc.stdlib cimport free
 from libc.string cimport memset
-from posix.stdlib cimport posix_memalign
+
+cdef extern from "portable.h" nogil:
+    void* aligned_memory(size_t alignment, size_t size)
+    void aligned_release(void* memory)
 
 cdef enum:
     LINE = 64           # bytes of a cache line; every array starts on one
@@ -24,7 +26,8 @@ cdef inline void* allocate(Memory* memory, Py_ssize_t size, bint zeroed) noexcep
     cdef char* place
     size = max((size + LINE - 1) // LINE * LINE, <Py_ssize_t>LINE)
     if size > memory.left:
-        if posix_memalign(&piece, LINE, LINE + max(size, <Py_ssize_t>PIECE)):
+        piece = aligned_memory(LINE, LINE + max(size, <Py_ssize_t>PIECE))
+        if piece == NULL:
             memory.failed = size
             return NULL
         (<void**>piece)[0] = memory.newest
@@ -67,5 +70,5 @@ cdef inline void release(Memory* memory) noexcept nogil:
     while memory.newest != NULL:
         piece = memory.newest
         memory.newest = (<void**>piece)[0]
-        free(piece)
+        aligned_release(piece)
     memory.spare, memory.left = NULL, 0

@@ -6,7 +6,8 @@
    there along d; otherwise compare D.
 4. If it fell, shrink the radius to where the slope along d would vanish; if the step met the radius and D rose,
    widen it.
-5. Stop at a gap of at most tol; if lam grows without bound, check whether its direction proves a contradiction.
+5. Stop at a gap of at most tol, or where only rounding errors are left; if lam grows without bound, check whether its
+   direction proves a contradiction.
 """
 from libc.math cimport fabs, log, sqrt
 
@@ -16,6 +17,7 @@ from ._problem cimport Dual
 
 cdef enum:
     PASSES = 300        # a bound on the work, whatever the scores
+    LAST = 8            # at points that differ by rounding errors alone: one of them may be certified
     SAMPLE = 4          # blunter problems look at one pixel of so many
 
 cdef struct Workspace:
@@ -66,11 +68,12 @@ cdef void newton(Dual problem) noexcept nogil:
 cdef void newton_steps(Dual problem, Workspace* s, Py_ssize_t passes, double rough) noexcept nogil:
     """At most `passes` steps, until the point is optimal or its residual is below `rough`."""
     cdef double radius = 20, slope, new_slope, new_value, reach
-    cdef Py_ssize_t j, t, k = problem.k
+    cdef Py_ssize_t j, t, k = problem.k, last = LAST
     for t in range(passes):
         if problem.residual < rough or problem.is_optimal() or t % 8 == 7 and problem.is_infeasible():     # 5
             return
-        if problem.interrupted():
+        last -= problem.rounded
+        if last < 0 or problem.interrupted():
             return
         logit_residual(problem, s)
         slope = newton_step(problem, s, radius)                                             # 2

@@ -1,5 +1,5 @@
 from libc.math cimport fabs
-from libc.stdint cimport uint8_t
+from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memchr
 
 from ._memory cimport Memory
@@ -39,6 +39,7 @@ cdef class Dual:
     cdef double* g                  # out, k      the gradient b - v; hard rows aim a little inside
     cdef double value               # D(lam) without its constants: mean_i log Z_i, and `known`
     cdef double gap, residual
+    cdef bint rounded               # no row is further from where it aims than rounding errors reach
     cdef Py_ssize_t passes
     cdef const double* measured     # the point that p belongs to
 
@@ -55,7 +56,7 @@ cdef class Dual:
     cdef bint polls                 # may this thread run signal handlers?
     cdef volatile int own_stop
     cdef volatile int* stop               # not 0: give up; shared by the problems of a batch
-    cdef long long polled           # milliseconds, when signals were last checked
+    cdef int64_t polled             # milliseconds, when signals were last checked
 
     cdef double* x                  # scratch, k  lam in the units of the caller
     cdef double* spare_v            # scratch, k

@@ -29,6 +29,9 @@ at most x times the standard deviation of the row under p, and the mean of these
 The gap is the largest that any v_j within e_j has. At prices up to 1e5 this changes nothing; a row at a price of 1e10
 would seem violated or not by chance. So a row at such a price aims inside by 1.2 e_j, as hard rows do.
 
+Where lam_j M_j is above 1e6, two neighbouring float64 of lam_j may differ by more than tol in their gap. A point that is
+within rounding errors of where it aims is then `rounded`, and the search ends there: "stalled" unless certified.
+
 A step d that is small enough needs no pass. Let u_il = sum_j d_j a_jil, and H the covariance of the rows. On the way from
 lam to lam + d the second derivative of v_j is mean_i E[(a_j - E a_j) (u - E u)^2], at most w_j times d'Hd exp(r), where
 w_j is the widest range of row j at a pixel and r = sum_j |d_j| w_j bounds how much p can change: by exp(+-r). So
@@ -44,13 +47,15 @@ import numpy as np
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals
 from libc.math cimport fabs, frexp, ldexp, sqrt
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy, memset
-from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
-from ._constants cimport HARD
+from ._constants cimport HARD, POLL
 from ._memory cimport Memory, allocate, reals, release
 from ._softmax cimport check_and_softmax, within
+
+cdef extern from "portable.h" nogil:
+    int64_t milliseconds()
 
 cdef extern from *:
     """
@@ -60,10 +65,8 @@ cdef extern from *:
     #define CONTRADICTION 1e-10 /* a bound beyond reach by this part of the entries proves a contradiction */
     #define ERROR 5e-16         /* of a sum over pixels, an exponent or an exponential, as a part of its size */
     #define LARGEST_SCORE 1e60  /* hardness * f: larger scores come from a net that has diverged */
-    #define POLL 100            /* milliseconds between two checks for ^C */
     """
     const double FEASIBLE, AHEAD, ROUNDING, CONTRADICTION, ERROR, LARGEST_SCORE
-    const long long POLL
 
 FLOAT = np.dtype(np.float32)
 
@@ -81,6 +84,10 @@ cdef inline double finite(double price) noexcept nogil:
     cdef uint64_t bits
     memcpy(&bits, &price, sizeof(bits))
     return HARD if bits >= <uint64_t>0x7ff << 52 else min(price, HARD)
+
+
+cdef inline double within_box(double lam, double beta) noexcept nogil:
+    return 0 if lam < 0 else beta if lam > beta else lam
 
 
 cdef class Dual:
@@ -251,6 +258,7 @@ cdef class Dual:
         cdef Py_ssize_t j
         cdef double short, target, deviation, error, exponent = 1, notable = 0.2 * self.tol
         self.gap = self.residual = 0
+        self.rounded = True
         for j in range(self.k):
             exponent += self.lam[j] * self.largest[j]
         for j in range(self.k):
@@ -268,8 +276,9 @@ cdef class Dual:
                 # aim inside, so that the returned p obeys the row; but never at a cost that tol would notice
                 self.g[j] = short + min(0.5 * self.tolerance[j], notable / (self.k * max(self.lam[j], 1e-9)))
                 self.gap += self.lam[j] * (fabs(short) + error)
-            target = self.lam[j] + short
-            target = 0 if target < 0 else self.beta[j] if target > self.beta[j] else target
+            if fabs(self.lam[j] - within_box(self.lam[j] + self.g[j], self.beta[j])) > 2 * error:
+                self.rounded = False
+            target = within_box(self.lam[j] + short, self.beta[j])
             self.residual = max(self.residual, fabs(self.lam[j] - target))
 
     cdef bint certify_ahead(self, double* lam, const double* step, const double* H) noexcept nogil:
@@ -399,12 +408,10 @@ cdef class Dual:
 
     cdef bint interrupted(self) noexcept nogil:
         """Should the solver give up? ^C or another signal said so, here or in another problem of the batch."""
-        cdef timespec time
-        cdef long long now
+        cdef int64_t now
         if self.stop[0] or not self.polls:
             return self.stop[0]
-        clock_gettime(CLOCK_MONOTONIC, &time)
-        now = <long long>time.tv_sec * 1000 + time.tv_nsec // 1000000
+        now = milliseconds()
         if self.polled == 0:
             self.polled = now
         if now - self.polled < POLL:

@@ -14,8 +14,9 @@ ctypedef fused word:
     uint64_t
 
 
-cdef extern from *:
-    void fetch "__builtin_prefetch" (const void* address, int to_write, int locality) noexcept nogil
+cdef extern from "portable.h" nogil:
+    void PREFETCH(const void* address)
+    void PREFETCH_TO_WRITE(const void* address)
 
 cdef enum:
     SPAN = 128      # pixels at a time: the scores and q of 21 labels, and the next ones, stay in the caches near the core
@@ -76,8 +77,8 @@ cdef inline void prefetch(const void* f, const void* q, Py_ssize_t size) noexcep
     """So many bytes of both, into the second-level cache. Past the end of an array this does nothing."""
     cdef Py_ssize_t i
     for i in range(size // LINE):
-        fetch(<const char*>f + i * LINE, 0, 2)
-        fetch(<const char*>q + i * LINE, 1, 2)
+        PREFETCH(<const char*>f + i * LINE)
+        PREFETCH_TO_WRITE(<const char*>q + i * LINE)
 
 
 cdef bint within(const real* x, Py_ssize_t size, double limit) noexcept nogil:

@@ -1,26 +1,33 @@
 """One problem from start to end, and many of them on several threads.
 
-The threads are POSIX threads that run compiled code only. They end with the call: a process may fork before or after
+The threads run compiled code only. They end with the call: a process may fork before or after
 it, and there is no pool that a child would lack.
 """
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
-from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from ._ascent cimport projected_gradient_ascent
+from ._constants cimport POLL
 from ._newton cimport newton
 from ._problem cimport Dual
 
-cdef extern from "pthread.h" nogil:
-    ctypedef unsigned long pthread_t
-    ctypedef struct pthread_mutex_t:
+cdef extern from "portable.h" nogil:
+    ctypedef struct Thread:
         pass
-    int pthread_create(pthread_t* thread, const void* attributes, void* (*work)(void*) noexcept nogil, void* argument)
-    int pthread_timedjoin_np(pthread_t thread, void** result, const timespec* until)
-    int pthread_mutex_init(pthread_mutex_t* mutex, const void* attributes)
-    int pthread_mutex_lock(pthread_mutex_t* mutex)
-    int pthread_mutex_unlock(pthread_mutex_t* mutex)
-    int pthread_mutex_destroy(pthread_mutex_t* mutex)
+    ctypedef struct Mutex:
+        pass
+    ctypedef struct Condition:
+        pass
+    bint thread_start(Thread* thread, void (*work)(void*) noexcept nogil, void* argument)
+    void thread_join(Thread* thread)
+    void mutex_init(Mutex* mutex)
+    void mutex_lock(Mutex* mutex)
+    void mutex_unlock(Mutex* mutex)
+    void mutex_destroy(Mutex* mutex)
+    void condition_init(Condition* condition)
+    void condition_wake_all(Condition* condition)
+    void condition_wait_for(Condition* condition, Mutex* mutex, int milliseconds)
+    void condition_destroy(Condition* condition)
 
 
 cdef void solve(Dual problem, bint by_newton) noexcept nogil:
@@ -47,13 +54,19 @@ cdef struct Queue:
     Py_ssize_t next         # the first problem that no thread has taken
     bint by_newton
     volatile int stop       # no further problem is to be taken; any thread may set it
-    pthread_mutex_t lock
+    Py_ssize_t running      # threads besides the caller's
+    Mutex lock
+    Condition ended         # a thread has
 
 
-cdef void* work(void* queue) noexcept nogil:
+cdef void work(void* argument) noexcept nogil:
     """What a thread runs."""
-    work_through(<Queue*>queue, False)
-    return NULL
+    cdef Queue* queue = <Queue*>argument
+    work_through(queue, False)
+    mutex_lock(&queue.lock)
+    queue.running -= 1
+    condition_wake_all(&queue.ended)
+    mutex_unlock(&queue.lock)
 
 
 cdef void work_through(Queue* queue, bint polls) noexcept nogil:
@@ -63,10 +76,10 @@ cdef void work_through(Queue* queue, bint polls) noexcept nogil:
     """
     cdef Py_ssize_t taken
     while True:
-        pthread_mutex_lock(&queue.lock)
+        mutex_lock(&queue.lock)
         taken = queue.count if queue.stop else queue.next
         queue.next += 1
-        pthread_mutex_unlock(&queue.lock)
+        mutex_unlock(&queue.lock)
         if taken >= queue.count:
             return
         (<Dual>queue.problem[taken]).polls = polls
@@ -81,7 +94,7 @@ cdef int solve_all(list problems, bint by_newton, Py_ssize_t threads) except -1:
     cdef Queue queue
     cdef Dual problem
     cdef void** borrowed = <void**>PyMem_Malloc(len(problems) * sizeof(void*) + 1)
-    cdef pthread_t* thread = <pthread_t*>PyMem_Malloc(threads * sizeof(pthread_t) + 1)
+    cdef Thread* thread = <Thread*>PyMem_Malloc(threads * sizeof(Thread) + 1)
     if borrowed == NULL or thread == NULL:
         PyMem_Free(borrowed)
         PyMem_Free(thread)
@@ -90,20 +103,26 @@ cdef int solve_all(list problems, bint by_newton, Py_ssize_t threads) except -1:
     for j, problem in enumerate(problems):
         borrowed[j] = <void*>problem
         problem.stop = &queue.stop
-    pthread_mutex_init(&queue.lock, NULL)
+    mutex_init(&queue.lock)
+    condition_init(&queue.ended)
     error = None
     with nogil:
-        while started < threads - 1 and pthread_create(&thread[started], NULL, work, &queue) == 0:
+        mutex_lock(&queue.lock)             # held until `running` is right
+        while started < threads - 1 and thread_start(&thread[started], work, &queue):
             started += 1
+        queue.running = started
+        mutex_unlock(&queue.lock)
         work_through(&queue, True)
+        while still_running(&queue):
+            with gil:
+                try:
+                    PyErr_CheckSignals()
+                except BaseException as caught:
+                    error, queue.stop = caught, 1
         for j in range(started):
-            while not joined(thread[j]):
-                with gil:
-                    try:
-                        PyErr_CheckSignals()
-                    except BaseException as caught:
-                        error, queue.stop = caught, 1
-    pthread_mutex_destroy(&queue.lock)
+            thread_join(&thread[j])
+    condition_destroy(&queue.ended)
+    mutex_destroy(&queue.lock)
     PyMem_Free(borrowed)
     PyMem_Free(thread)
     for problem in problems:
@@ -114,11 +133,11 @@ cdef int solve_all(list problems, bint by_newton, Py_ssize_t threads) except -1:
     return 0
 
 
-cdef bint joined(pthread_t thread) noexcept nogil:
-    """Has the thread ended? Waits for a tenth of a second."""
-    cdef timespec until
-    clock_gettime(CLOCK_REALTIME, &until)
-    until.tv_nsec += 100000000
-    if until.tv_nsec >= 1000000000:
-        until.tv_sec, until.tv_nsec = until.tv_sec + 1, until.tv_nsec - 1000000000
-    return pthread_timedjoin_np(thread, NULL, &until) == 0
+cdef bint still_running(Queue* queue) noexcept nogil:
+    """Whether a thread is at work still. Waits for the end of one, POLL milliseconds at most."""
+    mutex_lock(&queue.lock)
+    if queue.running:
+        condition_wait_for(&queue.ended, &queue.lock, POLL)
+    cdef bint some = queue.running > 0
+    mutex_unlock(&queue.lock)
+    return some

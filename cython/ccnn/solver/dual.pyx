@@ -12,8 +12,6 @@ _problem.pyx states the primal, the dual and the certificate. The work is shared
     _softmax        the check of the scores and softmax(f)      _exponential    exp, inlined
     _memory         the memory of a problem                     _constants
 """
-import os
-
 import numpy as np
 
 from ._softmax import mean_log_partition
@@ -22,6 +20,9 @@ from ._general_rows cimport GeneralRows
 from ._label_sums cimport LabelSums
 from ._problem cimport Dual
 from ._solve cimport solve, solve_all
+
+cdef extern from "portable.h" nogil:
+    int usable_processors()
 
 __all__ = ["Solution", "maximize", "maximize_batch", "mean_log_partition"]
 
@@ -33,7 +34,7 @@ cdef class Solution:
 
     p          (L, n)  the latent distribution, in the scores' dtype
     lam        (k,)    the dual variables
-    value      the optimal value, mean_i KL(p_i || softmax(hardness * f_i)) + beta' xi; NaN if a score is no number
+    value      the optimal value, mean_i KL(p_i || softmax(hardness * f_i)) + beta' xi; NaN if a score is not a number
     gap        primal - dual at this point, rounding errors included; inf if a hard row does not hold
     residual   the largest violation of the optimality conditions, |lam - clip(lam + b - v, 0, beta)|
     iterations passes over the pixels
@@ -44,7 +45,7 @@ cdef class Solution:
                can make d'v(p) that large
     loss       None, or mean_i KL(p_i || softmax(f_i)) if its gradient was asked for
 
-    p is written when it is asked for. A Solution keeps the solver's memory until then. value reads the scores again: ask before they change.
+    p is computed on first access. A Solution keeps the solver's memory until then. value reads the scores again: read it before they change.
     A pickle holds p and value, not the scores.
     """
 
@@ -91,7 +92,7 @@ cdef class Solution:
         if self.stored_value is not None:
             return self.stored_value
         problem = self.solved()
-        if not np.isfinite(problem.scores).all():       # a label that may not appear: softmax(f) is no number there
+        if not np.isfinite(problem.scores).all():       # a label that may not appear: softmax(f) is not a number there
             return np.nan
         return problem.dual_value() + mean_log_partition(problem.scores, problem.hardness)
 
@@ -164,7 +165,7 @@ def maximize_batch(F, constraints, hardness=1.0, method="newton", tol=1e-6, thre
     _check_diff(diff, F)
     if threads < 0:
         raise ValueError(f"threads must be 0 (one per processor) or positive; got {threads}")
-    threads = threads or len(os.sched_getaffinity(0))
+    threads = threads or usable_processors()
     problems = []
     for i, c in enumerate(constraints):
         try:
