@@ -1,16 +1,23 @@
 """Time what ccnn.torch.ConstrainedLoss costs beside the solver that it calls: one core, CPU time of the thread.
+And time a training with PyTorch beside the same with Caffe: bench/engine_race.py.
 
-    .torch/bin/python bench/bench_torch.py                # the table, about a minute; `make .torch/package` comes first
+    .torch/bin/python bench/bench_torch.py                # the tables, a few minutes; `make .torch/package` comes first
     .torch/bin/python bench/bench_torch.py --quick        # a few repetitions: does it run?
     .torch/bin/python bench/bench_torch.py --out docs/    # also write docs/bench_torch.md
 
 Loss (forward and backward) and solver (maximize_batch with its gradient, into an array made before) take turns on the
 same batches. Several batches come one after the other, so none of them is in the cache.
 """
+import tempfile
 from pathlib import Path
 
+try:
+    import torch
+except ImportError as e:
+    raise SystemExit(f"bench_torch.py: error: {e}; run `make .torch/package`, "
+                     "then .torch/bin/python bench/bench_torch.py") from None
 import numpy as np
-import torch
+from engine_race import report
 from measure import clock, machine, publish
 from scipy import ndimage
 from tqdm import tqdm
@@ -84,6 +91,8 @@ def main(argv=None):
         rows.append(f"| {images} x {LABELS} x {side} x {side} | {1e3 * solver:.2f} | "
                     + " | ".join(f"{ratio:.2f}" for ratio in times.values()) + " |")
     worst = max(ratios)
+    with tempfile.TemporaryDirectory() as folder:
+        engines = report(Path(folder), args.quick)
     met = "met" if worst <= LIMIT else "NOT MET"
     publish("\n".join([
         "# PyTorch, measured", "",
@@ -98,7 +107,7 @@ def main(argv=None):
         *rows, "",
         f"Limit for the loss: {LIMIT} times the solver. At worst {worst:.2f}: {met}. Scores in channels_last or "
         "bfloat16 are copied before the solver reads them. A busy machine shows larger figures, because the solver "
-        "leaves cold caches to PyTorch.", ""]), args.out, "bench_torch.md")
+        "leaves cold caches to PyTorch.", "", *engines]), args.out, "bench_torch.md")
 
 
 if __name__ == "__main__":

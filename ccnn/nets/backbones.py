@@ -1,14 +1,25 @@
-"""Backbones: the convolutions below the classifier. Everything that is particular to one stands in its record."""
-import math
+"""Backbones: the convolutions below the classifier. Everything specific to one is in its record.
+
+A backbone is passed to whatever needs one: by the recipe of a training (ccnn.project.learn), by the setting `backbone`
+of a data layer, by the name in a model file. To add one, add its record to BACKBONES. Files of
+versions 1 and 2 call a backbone `trunk`.
+"""
+import functools
 from collections.abc import Collection
 from pathlib import Path
 from typing import Callable, NamedTuple, Optional
 
+import numpy as np
+
 from ccnn._util.files import one_at_a_time
 from ccnn._util.paths import ROOT, data_folder
+from ccnn.images.grid import Scores
+from ccnn.images.reading import fit
+from ccnn.nets.caffe_files import read_net
+from ccnn.nets.memory import blob_sides
 
 
-class Blob(NamedTuple):
+class CachedBlob(NamedTuple):
     """A blob of the backbone that can be cached."""
     channels: int
     fewer: int = 0          # cells each way than `features` has
@@ -25,12 +36,12 @@ class Backbone(NamedTuple):
     net: Path
     file: str                   # name of the .caffemodel with its weights
     download: Callable[[Path], None]        # writes that file
-    inner: dict[str, Blob] = {}             # what can be cached beside `features`
+    inner: dict[str, CachedBlob] = {}       # what can be cached beside `features`
 
     @property
-    def blobs(self) -> dict[str, Blob]:
+    def blobs(self) -> dict[str, CachedBlob]:
         """All that can be cached."""
-        return {"features": Blob(self.channels), **self.inner}
+        return {"features": CachedBlob(self.channels), **self.inner}
 
     @property
     def weights(self) -> Path:
@@ -47,11 +58,20 @@ class Backbone(NamedTuple):
         return path
 
     def cells(self, size: int) -> int:
-        """Cells along a side of `size` pixels.
+        """Cells of `features` along a side of `size` pixels."""
+        return features_side(self.net, size)
 
-        The last cell lies at least as far beyond the last pixel as the first one lies before the first.
-        """
-        return math.ceil((size - 1 - 2 * self.offset) / self.stride) + 1
+    def scores(self, values: np.ndarray, shape: tuple[int, ...], size: int) -> Scores:
+        """values : L x h x w, computed from the features of an image of `shape` with its long side reduced to `size`"""
+        return Scores(values, fit(shape[0], shape[1], size), self.stride, self.offset)
+
+
+read_once = functools.lru_cache(maxsize=None)(read_net)
+
+
+@functools.cache
+def features_side(net: Path, size: int) -> int:
+    return blob_sides(read_once(net), size)["features"]
 
 
 def download_vgg16(path: Path) -> None:
@@ -73,10 +93,10 @@ VGG16 = Backbone(
     net=ROOT / "prototxt/trunk.prototxt",
     file="vgg16_conv.caffemodel",
     download=download_vgg16,
-    inner={"pool4": Blob(512), "pool3": Blob(256, fewer=1)},
+    inner={"pool4": CachedBlob(512), "pool3": CachedBlob(256, fewer=1)},
 )
 
-DEFAULT = VGG16                 # where neither a net, a model nor a recipe names another
+DEFAULT = VGG16                 # where neither a recipe, a net nor a model names another
 
 BACKBONES = {backbone.name: backbone for backbone in (VGG16,)}
 

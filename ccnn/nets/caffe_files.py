@@ -20,8 +20,8 @@ import numpy as np
 
 from ccnn._util.errors import UserError
 from ccnn._util.files import PathLike, whole_file
+from ccnn.nets.protobuf_wire import Buffer, Damaged, enclosed, fields, nested, numbers, text, varint, whole_number
 from ccnn.nets.schema import message
-from ccnn.nets.wire import Buffer, Damaged, enclosed, fields, nested, numbers, text, varint, whole_number
 
 Arrays = dict[str, list[np.ndarray]]            # {layer: [weights, bias]}
 

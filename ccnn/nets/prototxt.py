@@ -4,9 +4,10 @@ A net is a list of parts, and one function here writes each part:
 
     ccnn_<system>, <baseline>  VOC images -> VGG-16 at stride 8 -> the system's loss      (paper, sections 5 to 7)
     ccnn_tags_32s              the same at VGG's own stride of 32
-    head_<system>              cached features -> a linear classifier -> the loss        (frozen trunk)
+    head_<system>              cached features -> a linear classifier -> the loss        (frozen backbone)
     conv5_<system>             cached pool4 -> conv5, which learns -> features -> the classifier -> the loss
     conv4_<system>             cached pool3 -> conv4 and conv5, which learn -> features -> the classifier -> the loss
+    largefov_<system>          VOC images, reduced -> VGG-16 at stride 8 -> a small dilated head -> the loss; all learns
     [head_]classifier          images, or their features -> their mean -> the tags: where MIL and EM start
     demo_<system>              drawn images -> a small net at stride 4 -> the loss
     trunk, *deploy*            from the blob `data` to features or to the scores `fc8`, without a loss
@@ -15,10 +16,11 @@ A method's settings stand in the param_str of its loss layer, the optimiser's in
 (ccnn/nets/solvers.py). Edit this file, not the nets: a test compares them.
 """
 import json
+import re
 from typing import NamedTuple
 
 from ccnn.images.labels import LABELS
-from ccnn.nets.backbones import VGG16
+from ccnn.nets.backbones import DEFAULT, Backbone
 from ccnn.supervision.kinds import SUPERVISION
 
 DEMO_LABELS = 6      # the five kinds of objects that demo/draw_demo.py draws, and the background
@@ -27,15 +29,15 @@ DEMO_LABELS = 6      # the five kinds of objects that demo/draw_demo.py draws, a
 # Systems: what the paper compares
 
 class System(NamedTuple):
-    """A way to train: what it knows of an image, and the loss that it makes of that."""
+    """A way to train: what it knows of an image, and its loss."""
     title: str
     knows: str                  # of an image
     paper: str                  # where the paper has it
     blobs: tuple                # what it knows, as bottoms of the loss layer after the scores
     loss: str                   # the loss layer: a class of layers/, or a layer of Caffe
     settings: dict = {}         # of the loss layer
-    frozen: dict = {}           # of the loss layer where the trunk is frozen, in place of those above
-    cells_only: bool = False    # where the trunk is frozen, the classifier does not see the image's mean
+    frozen: dict = {}           # of the loss layer where the backbone is frozen, in place of those above
+    cells_only: bool = False    # where the backbone is frozen, the classifier does not see the image's mean
     data: tuple = ()            # settings of the data layer that no other system has
 
 
@@ -48,40 +50,42 @@ def constrained(title, settings, more=(), **fields):
     return System(title, blobs=blobs, loss=CCNN, settings=settings, **fields)
 
 
-TAGS = {"supervision": "tags", "fg_lower": 0.05, "fg_beta": 2, "bg_lower": 0.3, "bg_upper": 0.7}
+TAG_SETTINGS = {"supervision": "tags", "fg_lower": 0.05, "fg_beta": 2, "bg_lower": 0.3, "bg_upper": 0.7}
 
-SHARES = {"supervision": "share", "margin": 0.05, "fg_lower": 0.05, "fg_beta": 2}
+SHARE_SETTINGS = {"supervision": "share", "margin": 0.05, "fg_lower": 0.05, "fg_beta": 2}
 
-SIZE = {"supervision": "size", "fg_lower": 0.1, "fg_beta": "inf", "small_upper": 0.01, "bg_lower": 0.2, "bg_upper": 0.7}
+SIZE_SETTINGS = {"supervision": "size", "fg_lower": 0.1, "fg_beta": "inf", "small_upper": 0.01, "bg_lower": 0.2,
+                 "bg_upper": 0.7}
 
-BOXES = {"supervision": "boxes", "fraction": 0.75, "beta": 10}
+BOX_SETTINGS = {"supervision": "boxes", "fraction": 0.75, "beta": 10}
 
-EM = {"rho_fg": 0.2, "rho_bg": 0.4, "rounds": 5}
+EM_SETTINGS = {"rho_fg": 0.2, "rho_bg": 0.4, "rounds": 5}
 
 SYSTEMS = {
-    "tags": constrained("CCNN, tags", TAGS, knows="its tags", paper="sections 5 and 7.2"),
+    "tags": constrained("CCNN, tags", TAG_SETTINGS, knows="its tags", paper="sections 5 and 7.2"),
     "size": constrained(
-        "CCNN, tags and sizes", SIZE, knows="its tags, and which of them cover a tenth of it",
+        "CCNN, tags and sizes", SIZE_SETTINGS, knows="its tags, and which of them cover a tenth of it",
         paper="sections 5 and 7.3",
         # what the bit of size itself says; with the paper's 0.01 a linear classifier scores less on images held out
         # (docs/reproduction.md has both)
         frozen={"small_upper": 0.1}),
     "shares": constrained(
-        "CCNN, tags and guessed areas", SHARES, knows="its tags, and about how much of it is background",
+        "CCNN, tags and guessed areas", SHARE_SETTINGS, knows="its tags, and about how much of it is background",
         paper="not in the paper", data=("shares",)),
     "crops": constrained(
-        "CCNN, tags of random crops", TAGS, knows="the tags of a random crop", paper="section 7.3", data=("crop",)),
-    "boxes": constrained("CCNN, boxes", BOXES, knows="boxes around its objects", paper="section 7.4"),
+        "CCNN, tags of random crops", TAG_SETTINGS, knows="the tags of a random crop", paper="section 7.3",
+        data=("crop",)),
+    "boxes": constrained("CCNN, boxes", BOX_SETTINGS, knows="boxes around its objects", paper="section 7.4"),
     "semi": constrained(
-        "CCNN, tags and some masks", TAGS, more=("labels",), knows="its tags, and the mask of one image in ten",
+        "CCNN, tags and some masks", TAG_SETTINGS, more=("labels",), knows="its tags, and the mask of one image in ten",
         paper="supplement, section IV", data=("supervised",)),
     "em_adapt": System(
         "EM-Adapt", knows="its tags", paper="section 7.2",
-        blobs=("tags",), loss="EMAdaptLossLayer", settings=EM,
+        blobs=("tags",), loss="EMAdaptLossLayer", settings=EM_SETTINGS,
         cells_only=True),       # see MIL-FCN
     "em_adapt_crops": System(
         "EM-Adapt, tags of random crops", knows="the tags of a random crop", paper="section 7.3",
-        blobs=("tags",), loss="EMAdaptLossLayer", settings=EM, cells_only=True, data=("crop",)),
+        blobs=("tags",), loss="EMAdaptLossLayer", settings=EM_SETTINGS, cells_only=True, data=("crop",)),
     "mil_fcn": System(
         "MIL-FCN", knows="its tags", paper="section 7.2", blobs=("tags",), loss="MILFCNLossLayer",
         # a classifier that knows the image need not learn where in it a class is
@@ -106,6 +110,10 @@ CLASSIFIER = System("tag classifier", knows="its tags", paper="section 7.2", blo
 LEARNING = {5: ("tags", "shares", "size", "boxes", "full"), 4: ("full",)}
 
 
+# Systems whose whole net learns without fc6 and fc7: see large_field
+LARGE_FIELD = ("tags", "size", "boxes", "full", "em_adapt")
+
+
 # Data: where the images are. `crop` is the side of random crops; `supervised` images (a tenth of all) keep their masks.
 
 VOC = {"root": "data/VOCdevkit/VOC2012", "split": "train_aug", "crop": 321, "supervised": 1058,
@@ -114,7 +122,9 @@ VOC = {"root": "data/VOCdevkit/VOC2012", "split": "train_aug", "crop": 321, "sup
 CACHED = {"root": "data/VOCdevkit/VOC2012", "split": "train_aug", "features": "data/features",
           "shares": "data/shares.csv", "crop": 144, "supervised": 1058}         # 144 of 224 pixels, as 321 of 500
 
-ABOUT = {"head_deploy": {"size": VGG16.size}}       # what ccnn segment cannot see in a net
+REDUCED = {**VOC, "size": DEFAULT.size}       # whole images: two cores can train all of VGG-16 on them
+
+ABOUT = {name: {"size": DEFAULT.size} for name in ("head_deploy", "largefov_deploy")}       # ccnn segment cannot see it
 
 DEMO = {"root": "data/demo", "split": "train", "classes": "data/demo/classes.txt", "stride": 4,
         "crop": 97, "supervised": 20, "shares": "data/demo/shares.csv"}
@@ -140,8 +150,10 @@ def python_layer(name, module, kind, bottoms, tops, settings, *more):
                  "}")
 
 
-def conv(name, bottom, outputs, kernel, pad=0, dilation=1, stride=1, top=None, filler='type: "msra"', learns=True):
+def conv(name, bottom, outputs, kernel, pad=0, dilation=1, stride=1, top=None, filler='type: "msra"', rate=1):
     """A convolution. Biases learn at twice the weights' rate and do not decay, as in VGG-16.
+
+    rate : of the weights, in multiples of the solver's; 0: the layer stays as it is
 
     The filler matters where the pre-trained weights lack the layer; msra keeps the scale of the activations.
     """
@@ -149,19 +161,19 @@ def conv(name, bottom, outputs, kernel, pad=0, dilation=1, stride=1, top=None, f
     geometry += [f"pad: {pad}"] if pad else []
     geometry += [f"dilation: {dilation}"] if dilation > 1 else []
     geometry += [f"stride: {stride}"] if stride > 1 else []
-    rates = ["param { lr_mult: 1  decay_mult: 1 }", "param { lr_mult: 2  decay_mult: 0 }"]
     return layer(name, "Convolution", [bottom], [top or name],
-                 *(rates if learns else ["param { lr_mult: 0  decay_mult: 0 }"] * 2),
+                 f"param {{ lr_mult: {rate}  decay_mult: {int(rate > 0)} }}",
+                 f"param {{ lr_mult: {2 * rate}  decay_mult: 0 }}",
                  f"convolution_param {{ {'  '.join(geometry)}  weight_filler {{ {filler} }} }}")
 
 
-def score(name, bottom, labels, top="fc8"):
+def score(name, bottom, labels, top="fc8", rate=1):
     """The last layer, which starts as Gaussian noise and not from ImageNet. The scores are `fc8` in every net."""
-    return conv(name, bottom, labels, kernel=1, top=top, filler='type: "gaussian"  std: 0.01')
+    return conv(name, bottom, labels, kernel=1, top=top, filler='type: "gaussian"  std: 0.01', rate=rate)
 
 
 def relu(blob):
-    return layer(blob.replace("conv", "relu").replace("fc", "relu"), "ReLU", [blob], [blob])
+    return layer(re.sub("^(conv|fc|fov)", "relu", blob), "ReLU", [blob], [blob])
 
 
 def scale(bottom, factor, why):
@@ -170,7 +182,7 @@ def scale(bottom, factor, why):
 
 
 def dropout(blob):
-    return layer(blob.replace("fc", "drop"), "Dropout", [blob], [blob], "dropout_param { dropout_ratio: 0.5 }")
+    return layer(re.sub("^(fc|fov)", "drop", blob), "Dropout", [blob], [blob], "dropout_param { dropout_ratio: 0.5 }")
 
 
 def pool(name, bottom, stride, kernel=3, pad=1):
@@ -189,23 +201,23 @@ def input_layer(blob, *shape):
 def data_layer(system, data, top=None, held=False):
     """An image, or its features, and as much of its supervision as the system may see. `top` renames the input."""
     kind, first = ("FeatureDataLayer", "features") if "features" in data else ("VOCDataLayer", "data")
-    blobs = supervision_blobs(system, "scribbles" in data, held)
+    blobs = supervision_blobs(system, "scribbles" in data, held, "cues" in data)
     particular = {key for other in SYSTEMS.values() for key in other.data}.difference(SYSTEMS[system].data)
     settings = {key: value for key, value in data.items() if key not in particular}
     settings.update(tops=[first, *blobs], mirror=data.get("mirror", True), seed=data.get("seed", 1))
     return python_layer("data", "voc_data", kind, [], [top or first, *blobs], settings)
 
 
-def supervision_blobs(system, scribbles, held):
-    """What the system knows of an image, as blobs; with scribbles, the labels of some pixels too; which image it is, if
-    its p is held."""
-    return tuple(dict.fromkeys([*SYSTEMS[system].blobs, *["labels"] * scribbles, *["number"] * held]))
+def supervision_blobs(system, scribbles, held, cue=False):
+    """What the system knows of an image, as blobs; with a cue, its map; with scribbles, the labels of some pixels too;
+    which image it is, if its p is held."""
+    return tuple(dict.fromkeys([*SYSTEMS[system].blobs, *["cue"] * cue, *["labels"] * scribbles, *["number"] * held]))
 
 
 def loss_layer(system, scribbles=False, **changes):
     """The loss per pixel, from the scores `fc8`. `changes` replace or add to the system's settings."""
     kind, settings = SYSTEMS[system].loss, {**SYSTEMS[system].settings, **changes}
-    bottoms = ["fc8", *supervision_blobs(system, scribbles, settings.get("hold", 1) > 1)]
+    bottoms = ["fc8", *supervision_blobs(system, scribbles, settings.get("hold", 1) > 1, settings.get("cue", False))]
     if kind == "SoftmaxWithLoss":
         return layer("loss", kind, bottoms, ["loss"], "loss_param { ignore_label: 255 }")
     if kind == CCNN:       # `solver`, for the log: violation before, gap, iterations, seconds
@@ -272,8 +284,19 @@ def fc7(stride=8):
     return text + conv("fc7", "fc6", 4096, kernel=1) + relu("fc7") + dropout("fc7")
 
 
+def large_field(labels=LABELS):
+    """A small classifier on VGG-16's convolutions, in the manner of DeepLab's LargeFOV, where fc6 and fc7 are missing.
+
+    One layer of 3x3 cells with the dilation of fc6: it sees 9x9 cells, where fc6 sees 13x13, and has a tenth of the
+    weights of fc6 and fc7. It and fc8 start random, and learn ten times as fast as what ImageNet has trained. No file
+    has weights named `fov`.
+    """
+    text = pool("pool5", "conv5_3", stride=1) + conv("fov", "pool5", 1024, kernel=3, pad=4, dilation=4, rate=10)
+    return text + relu("fov") + dropout("fov") + score("fc8", "fov", labels, rate=10)
+
+
 def features(bottom="conv5_3"):
-    """`features`: what the frozen-trunk recipe keeps of an image.
+    """`features`: what the frozen-backbone recipe keeps of an image.
 
     At every cell, the square roots of VGG-16's last convolution, and their means over the 9x9 cells around it. The root
     is taken because a few cells are a hundred times as strong as the rest. The mean is taken along columns, then along
@@ -286,14 +309,14 @@ def features(bottom="conv5_3"):
     return text + layer("features", "Concat", ["root", "around"], ["features"])
 
 
-def trunk_layers(first=1):
-    """The trunk from VGG's block `first` on, up to `features`."""
+def backbone_layers(first=1):
+    """The backbone from VGG's block `first` on, up to `features`."""
     return vgg16(kernel=2, first=first) + features()
 
 
 def trunk():
     """From `data` to `features`; it stays as ImageNet made it."""
-    return input_layer("data", 1, 3, 224, 224) + trunk_layers()
+    return input_layer("data", 1, 3, 224, 224) + backbone_layers()
 
 
 def coarse_features(every):
@@ -312,7 +335,7 @@ def head(labels=LABELS, cells_only=False, bottom="features"):
     text = score("fc8_cell", bottom, labels, top="fc8_cell")
     text += layer("image", "Pooling", [bottom], ["image"], "pooling_param { pool: AVE  global_pooling: true }")
     if cells_only:
-        text += conv("fc8_image", "image", labels, kernel=1, filler='type: "constant"', learns=False)
+        text += conv("fc8_image", "image", labels, kernel=1, filler='type: "constant"', rate=0)
     else:
         text += score("fc8_image", "image", labels, top="fc8_image")
     text += layer("vector", "Reshape", ["fc8_image"], ["vector"], "reshape_param { shape { dim: 0  dim: -1 } }")
@@ -323,7 +346,7 @@ def tag_classifier(name, bottom, labels=LABELS):
     """From cells to the tags of an image: sigmoid(W mean of the cells), with the cross entropy of every class.
 
     The scores of cells are W too, so the layer `name` of other nets can start with it (caffe train -weights). It starts
-    at 0, from where logistic regression finds its one optimum. The background, which every image has, is not learnt:
+    at 0, from where logistic regression finds its one optimum. The background, which every image has, is not learned:
     its scores stay 0.
     """
     text = layer("image", "Pooling", [bottom], ["image"], "pooling_param { pool: AVE  global_pooling: true }")
@@ -358,7 +381,7 @@ def trained_head(system, labels=LABELS, cells_only=None, bottom="features", **ch
 
 def last_blocks_net(first, system, data, **changes):
     """From the cached pool before it, VGG's block `first` learns, with those after it and the classifier."""
-    return data_layer(system, data, top=pool_before(first)) + trunk_layers(first) + trained_head(system, **changes)
+    return data_layer(system, data, top=pool_before(first)) + backbone_layers(first) + trained_head(system, **changes)
 
 
 # Nets
@@ -380,6 +403,8 @@ def nets():
         data = {**CACHED, "features": f"data/{pool_before(first)}", "blob": pool_before(first)}
         for system in systems:
             made[f"conv{first}_{system}"] = last_blocks_net(first, system, data)
+    for system in LARGE_FIELD:
+        made[f"largefov_{system}"] = data_layer(system, REDUCED) + vgg16() + large_field() + loss_layer(system)
     made["classifier"] = data_layer("tags", VOC) + vgg16() + fc7() + tag_classifier("fc8", "fc7")
     made["head_classifier"] = data_layer("tags", CACHED) + tag_classifier("fc8_cell", "features")
 
@@ -387,6 +412,7 @@ def nets():
     made["deploy_8s"] = input_layer("data", 1, 3, 321, 321) + vgg16() + classifier()
     made["deploy_32s"] = input_layer("data", 1, 3, 321, 321) + vgg16(32, kernel=2) + classifier(stride=32)
     made["head_deploy"] = made["trunk"] + head()
+    made["largefov_deploy"] = input_layer("data", 1, 3, 224, 224) + vgg16() + large_field()
     return {name: titled(name, text) for name, text in made.items()}
 
 
@@ -401,14 +427,19 @@ def titled(name, text, writer="ccnn make-nets"):
     return f'# Written by {writer}.\nname: "{name}"\n{text}'
 
 
-def own_nets(system, data, labels, cells_only=None, **changes):
-    """(training net, deploy net) of the frozen-trunk recipe for a folder of one's own.
+def own_nets(system, data, labels, cells_only=None, backbone: Backbone = DEFAULT, **changes):
+    """(training net, deploy net) of the frozen-backbone recipe for a folder of your own.
 
     data    : settings of the data layer: root, classes, tags_from, features, perhaps scribbles
     cells_only : the classifier does not see the image's mean
     changes : settings of the loss layer in place of the system's
     """
     changes["scribbles"] = "scribbles" in data
+    if backbone is not DEFAULT:
+        data = {**data, "backbone": backbone.name}
+    net = backbone.net.read_text()
+    if "cues" in data:
+        changes["cue"] = True
     texts = {"own_train": data_layer(system, data) + trained_head(system, labels, cells_only, **changes),
-             "own_deploy": trunk() + head(labels)}
+             "own_deploy": net[net.index("layer {"):] + head(labels)}
     return tuple(titled(name, text, "ccnn learn") for name, text in texts.items())

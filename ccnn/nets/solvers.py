@@ -1,11 +1,11 @@
 """Every solver file of this repository, written as text. ccnn make-nets puts them into files.
 
-A solver is a recipe, which many share, and what it has in another way. Each file has all lines with their reasons, and
+A solver is a recipe, which many share, and what differs from it. Each file has every line with its reason, and
 says at its top which recipe it is and which values differ. Edit this file, not the solvers: a test compares them.
 """
 from typing import NamedTuple
 
-from ccnn.nets.prototxt import CCNN, LEARNING, SYSTEMS, net_name, pool_before
+from ccnn.nets.prototxt import CCNN, LARGE_FIELD, LEARNING, SYSTEMS, net_name, pool_before
 
 RECIPES = {
     # The whole net, as section 6 has it.
@@ -39,6 +39,23 @@ random_seed: 1          # of the first weights; the order of the images is seede
 display: 20
 average_loss: 20        # the log shows the mean of the last 20 steps
 snapshot: 529           # a fifth of an epoch
+""",
+    # The whole of VGG-16 and a small head, on reduced images.
+    "largefov": """
+type: "Adam"            # as for the heads: the classifier starts random
+base_lr: 2e-5           # for a loss divided by the number of pixels; what starts random learns ten times as fast
+momentum: 0.9           # Adam's usual moments
+momentum2: 0.999
+delta: 1e-8
+lr_policy: "poly"       # falls to zero at max_iter
+power: 0.9
+iter_size: 8            # sums the gradients of 8 images per step: their sizes differ, so a batch holds one
+max_iter: 2646          # 2 epochs of 10,582 images
+weight_decay: 5e-7      # as in the recipe "paper"
+random_seed: 1          # of the first weights and dropout; the order of the images is seeded in the net
+display: 20
+average_loss: 20        # the log shows the mean of the last 20 steps
+snapshot: 265           # a fifth of an epoch: twelve snapshots of 0.23 GB
 """,
     # A small net on drawn images.
     "demo": """
@@ -137,6 +154,10 @@ max_iter: 529           # a fifth of an epoch of 10,582 images: {minutes} on a c
 random_seed: 1          # the order of the images is seeded in the net
 snapshot: 53            # {tenth}
 """)
+    for system in LARGE_FIELD:
+        made[f"largefov_{system}"] = Solver(
+            "largefov", f"{SYSTEMS[system].title}: all of VGG-16's convolutions learn, with a small dilated head in "
+            "the place of fc6\nand fc7 (not in the paper).", " -weights data/vgg16_conv.caffemodel")
     made["classifier"] = Solver(
         "paper", "The tags of an image: where MIL-FCN, MIL-Base and EM-Adapt start (section 7.2).",
         WHOLE, """

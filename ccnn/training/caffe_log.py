@@ -1,9 +1,11 @@
-"""Caffe's log, line by line: the one reader for a training that runs and for the log that it left.
+"""Caffe's log, line by line: the one reader for a training that runs and for the log that it left, and its writer.
 
     read_line(line)       what one line says
     read_log(path)        the curves of a finished or running training
     Ending                why a training ended, from the lines that it wrote
+    Writer                the log of a training that is not Caffe's
 """
+import datetime
 import os
 import re
 from typing import NamedTuple, Optional, Union
@@ -11,6 +13,7 @@ from typing import NamedTuple, Optional, Union
 import numpy as np
 
 from ccnn._util.errors import UserError
+from ccnn._util.files import append_text
 
 GLOG = re.compile(r"(?P<severity>[IWEF])\d{4,8} [\d:.]+ +\d+ \S+:\d+\] ")
 
@@ -123,3 +126,31 @@ class Ending:
     def reason(self) -> Optional[str]:
         """Caffe's own, else what a layer said last."""
         return self.fatal or self.printed
+
+
+class Writer:
+    """Writes a log as Caffe does, for those who read its logs."""
+
+    def __init__(self, path: Union[str, "os.PathLike[str]"]) -> None:
+        self._file = append_text(path)          # a line is there when it is written
+
+    def __enter__(self) -> "Writer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def line(self, text: str) -> None:
+        now = datetime.datetime.now()
+        self._file.write(f"I{now:%m%d %H:%M:%S.%f} {os.getpid()} solver.py:1] {text}\n")
+
+    def loss(self, iteration: int, loss: float, speed: str = "") -> None:
+        self.line(f"Iteration {iteration}{speed and f' ({speed})'}, loss = {loss:.6g}")
+
+    def rate(self, iteration: int, rate: float) -> None:
+        self.line(f"Iteration {iteration}, lr = {rate:.6g}")
+
+    def output(self, number: int, name: str, value: float, weight: float = 0) -> None:
+        """A number of a top of the net; weight: of a loss."""
+        weighted = f" (* {weight:g} = {weight * value:.6g} loss)" if weight else ""
+        self.line(f"    Train net output #{number}: {name} = {value:.6g}{weighted}")

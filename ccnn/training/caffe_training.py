@@ -7,8 +7,7 @@
     training.model                      # the trained weights
 
 Caffe needs no GPU, and runs in a process of its own. As for `caffe train` itself, the paths inside solvers and
-nets are relative to the current directory. Where mpiexec has started several processes, each of them prepares and runs
-the training with its rank, and ccnn.training.parallel takes the place of `caffe train`.
+nets are relative to the current directory.
 """
 import contextlib
 import itertools
@@ -16,42 +15,36 @@ import json
 import logging
 import math
 import os
-import platform
 import shutil
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from functools import partial
 from io import FileIO
 from pathlib import Path
 from typing import IO, Any, NoReturn, Optional
 
+from ccnn._util import system
 from ccnn._util.errors import UserError
-from ccnn._util.files import lock, unlock, whole_file
+from ccnn._util.files import append_text, lock, unlock, whole_file
 from ccnn._util.paths import ROOT
 from ccnn._util.progress import Progress
-from ccnn._util.workers import begin_session
-from ccnn.data.samples import LAYERS
+from ccnn.data.samples import SAMPLES_OF_LAYER
 from ccnn.nets.backbones import BACKBONES
 from ccnn.nets.caffe_files import read_net
 from ccnn.nets.weights import Shapes, check_weights, convolutions
 from ccnn.training.caffe_log import Ending, Line, read_line
-from ccnn.training.ranks import ALONE, ENDED_ELSEWHERE, STOPPED, EndedElsewhere, Rank, check_division, common
-from ccnn.training.snapshots import check_model, check_space, newest_snapshot, remove_cut, remove_snapshots
+from ccnn.training.snapshots import check_links, check_model, check_space, newest_snapshot, remove_cut, remove_snapshots
 
 FULL = "is the disk full? Free some space, then run the same command again"
 
-GRACE = 2               # seconds in which the other ranks see that one has died
-
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 log = logging.getLogger(__name__)
 
 
-def prepare(solver, weights: Optional[Path] = None, gpu: Optional[int] = None, anew: bool = False,
-            split: Optional[str] = None, rank: Rank = ALONE) -> "Training":
+def prepare(solver, weights: Optional[Path] = None, gpu: Optional[int] = None, restart: bool = False,
+            split: Optional[str] = None) -> "Training":
     """Check a training before Caffe starts, and find where it begins.
 
     The snapshot prefix is locked from here to the end of the training, so that no two of them write the same files.
@@ -59,34 +52,24 @@ def prepare(solver, weights: Optional[Path] = None, gpu: Optional[int] = None, a
     solver  : SolverParameter, as read_solver gives it
     weights : pre-trained .caffemodel for the beginning
     gpu     : number of the GPU to train on; None is the CPU
-    anew    : remove the snapshots of earlier runs instead of continuing from them
+    restart : remove the snapshots of earlier runs instead of continuing from them
     split   : list of images to train on; None is the net's own
-    rank    : of this process, if mpiexec has started several; only rank 0 locks, logs and writes snapshots
     """
     prefix = Path(solver.snapshot_prefix)
     shapes, net = convolutions(solver.net), read_net(solver.net)
     if split:
         change_split(net, split)
     samples = open_samples(net)
-    if rank.size > 1:
-        check_division(solver, rank)
-        if not samples:
-            raise UserError(f"{solver.net}: has no data layer of module voc_data; no other shares its images among "
-                            "processes")
-    same = common(solver, net, samples) if rank.size > 1 else {}
     prefix.parent.mkdir(parents=True, exist_ok=True)
-    if not rank.leads:
-        return Training(solver, shapes, None, samples, gpu, rank, same)
     with contextlib.ExitStack() as failure:
         held = lock(f"{prefix}.lock", "process {holder} is training here; wait for its end or stop it (kill {holder}), "
                     "or train elsewhere with --set snapshot_prefix=...")
         failure.callback(unlock, held)
-        if anew:
+        if restart:
             remove_snapshots(prefix)
             Path(f"{prefix}.log").unlink(missing_ok=True)
-        training = begin(Training(solver, shapes, held, samples, gpu, rank, same), weights)
+        training = begin(Training(solver, shapes, held, samples, gpu), weights)
         training.net = net if split else None
-        training._death.unlink(missing_ok=True)
         if not training.finished:
             failure.pop_all()
     return training
@@ -102,6 +85,7 @@ def begin(training: "Training", weights: Optional[Path]) -> "Training":
         training.beginning = f"{prefix}: trained already ({start} iterations); remove its snapshots to begin again"
         return training
     check_space(solver, shapes, start)
+    check_links(prefix, start)
     if snapshot:
         training.snapshot = snapshot
         training.beginning = f"continuing from {snapshot}" + ("; --weights were for the beginning" if weights else "")
@@ -109,9 +93,12 @@ def begin(training: "Training", weights: Optional[Path]) -> "Training":
         random = check_weights(weights, shapes)
         training.weights = weights
         training.beginning = f"starting from {weights}" + (f"; {', '.join(random)} start at random" if random else "")
-    elif any(shapes.keys() & set(backbone.layers) for backbone in BACKBONES.values()):
-        raise UserError(f"{solver.net}: holds layers of VGG-16, which learn nothing from a random beginning; give "
-                        "--weights: ccnn init-weights makes data/vgg16_8s.caffemodel, and joins VGG-16 and a head")
+    else:
+        for backbone in BACKBONES.values():
+            if shapes.keys() & set(backbone.layers):
+                raise UserError(f"{solver.net}: holds layers of {backbone.name}, which learn nothing from random "
+                                "weights; give --weights: ccnn init-weights makes data/vgg16_8s.caffemodel, and joins "
+                                "backbone and head")
     return training
 
 
@@ -124,7 +111,7 @@ def data_layer(net):
 def open_samples(net):
     """The training images of a net, by number of the sample; None if its data come from elsewhere than voc_data."""
     layer = data_layer(net)
-    return layer and LAYERS[layer.layer](layer.param_str)
+    return layer and SAMPLES_OF_LAYER[layer.layer](layer.param_str)
 
 
 def change_split(net, split: str) -> None:
@@ -150,21 +137,17 @@ class Training:
 
     solver      SolverParameter
     shapes      of the net's weights
-    held        the lock of the snapshot prefix; Caffe holds it too. None on every rank but 0
+    held        the lock of the snapshot prefix; Caffe holds it too
     samples     the training images, to name the one at which a run ends
-    gpu         the number of the GPU to train on, on other ranks of the same machine the next ones; None is the CPU
-    rank        of this process
-    same        what every rank must have, see ccnn.training.ranks.common
+    gpu         the number of the GPU to train on; None is the CPU
     start_at    the iteration at which it begins
     snapshot    the .solverstate, or
     weights     the .caffemodel, with which it begins
     beginning   one line: what it begins with
     """
 
-    def __init__(self, solver, shapes: Shapes, held: Optional[FileIO], samples=None, gpu: Optional[int] = None,
-                 rank: Rank = ALONE, same: Optional[dict[str, str]] = None) -> None:
-        self.solver, self.shapes, self.held, self.samples = solver, shapes, held, samples
-        self.gpu, self.rank, self.same = gpu, rank, same or {}
+    def __init__(self, solver, shapes: Shapes, held: FileIO, samples=None, gpu: Optional[int] = None) -> None:
+        self.solver, self.shapes, self.held, self.samples, self.gpu = solver, shapes, held, samples, gpu
         self.start_at = 0
         self.snapshot: Optional[Path] = None
         self.weights: Optional[Path] = None
@@ -180,7 +163,6 @@ class Training:
         self._reader: Optional[threading.Thread] = None
         self._ending = Ending()
         self._complaint: Optional[str] = None   # why it was ended from here
-        self._death = Path(f"{solver.snapshot_prefix}.death")       # exists while Caffe has died on some rank
 
     @property
     def finished(self) -> bool:
@@ -192,11 +174,10 @@ class Training:
 
         The first ^C ends it after the iteration, with a snapshot; the second at once, without.
         """
-        if self.finished and self.rank.size == 1:
+        if self.finished:
             return False
         with signals_call(self.stop), Progress(total=self.solver.max_iter, initial=self.start_at, unit="it",
-                                               desc=self.name, smoothing=0.1, mininterval=1,
-                                               disable=not self.rank.leads) as bar:
+                                               desc=self.name, smoothing=0.1, mininterval=1) as bar:
             self.start()
             while not self.poll(0.2):
                 self._show(bar)
@@ -205,19 +186,16 @@ class Training:
 
     def start(self, threads: Optional[int] = None) -> None:
         """Start Caffe; threads: how many OpenBLAS may use."""
-        kept = open(self.log, "a")  # noqa: SIM115  closed by the thread that writes it
-        if self.rank.size > 1:
-            command, environment = self.rank.command(**self._orders()), self.rank.environment()
-        else:
-            command, environment = self._caffe_train(), self._environment()
+        kept = append_text(self.log)            # closed by the thread that writes it
+        command, environment = self._caffe_train(), self._environment()
         if threads:
             environment["OPENBLAS_NUM_THREADS"] = str(threads)
         # a session of its own: ^C reaches Caffe once, from here, and not the processes its layers have started
         self._process = subprocess.Popen(
-            command, env=environment, start_new_session=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE, text=True, errors="replace",
-            pass_fds=[*([self.held.fileno()] if self.held and not self.held.closed else []), *self.rank.inherited()],
-            preexec_fn=partial(begin_session, os.getpid()))
+            pass_fds=[] if self.held.closed else [self.held.fileno()],
+            **system.child_options(0, system.KILL))
         if self._stops:                         # a signal came before the process was there
             self._process.kill()
         self._reader = threading.Thread(target=self._follow, args=[kept], daemon=True)
@@ -233,58 +211,26 @@ class Training:
         return dict(os.environ, GLOG_logtostderr="1", GLOG_minloglevel="0",
                     CCNN_START_ITERATION=str(self.start_at * self.solver.iter_size))
 
-    def _orders(self) -> dict:
-        """What ccnn.training.parallel is told on this rank; rank 0 tells the others."""
-        orders: dict = {"gpu": None if self.gpu is None else self.gpu + self.rank.place, "common": self.same}
-        if self.rank.leads and not self.finished:           # else nothing is left to do, on any rank
-            orders.update(solver=self.write_solver(), start=self.start_at * self.solver.iter_size,
-                          snapshot=self.snapshot and str(self.snapshot), weights=self.weights and str(self.weights))
-        return orders
-
     def poll(self, patience: float = 0) -> bool:
         """Whether Caffe has ended, after waiting up to `patience` seconds for that; UserError if it failed."""
         assert self._process and self._reader, "start() comes first"
         self._reader.join(patience)
-        if self.rank.size > 1 and self._ending.solving and self._death.exists():
-            self._process.kill()                # that waits for the dead one
-            self._reader.join()
         if self._reader.is_alive():
             return False
         status = self._process.wait()
-        self.stopped = status == STOPPED or (self._stops == 1 and status in (0, -signal.SIGINT, -signal.SIGKILL))
+        self.stopped = self._stops == 1 and status in (0, -signal.SIGINT, -system.KILL)
         try:
             if self._complaint or (status and not self.stopped):
                 self._fail(status)
-            if not self.stopped and self.rank.leads:
+            if not self.stopped:
                 self._check_end()
         finally:
-            if self.held:
-                unlock(self.held)
+            unlock(self.held)
         return True
 
     def _fail(self, status: int) -> NoReturn:
-        if self.rank.leads:
-            remove_cut(self.solver, self.shapes, self.start_at)
-        if self.rank.size > 1:
-            in_order = status in (2, ENDED_ELSEWHERE)           # all ranks have met, and rank 0 says why
-            if not self._complaint and (status == ENDED_ELSEWHERE or not (in_order or self._first_death())):
-                raise EndedElsewhere
+        remove_cut(self.solver, self.shapes, self.start_at)
         raise UserError(self._why(status))
-
-    def _first_death(self) -> bool:
-        """Whether Caffe has died on this rank first: then tell the others, who wait for it, by a file.
-
-        They end their Caffe before mpiexec ends them: else it prints a page of its own.
-        """
-        with contextlib.suppress(OSError):                      # no such folder: the disk is not shared
-            try:
-                self._death.touch(exist_ok=False)
-            except FileExistsError:
-                time.sleep(2 * GRACE)       # the first speaks and ends; then mpiexec ends this process
-                return False
-            time.sleep(GRACE)
-            self._death.unlink(missing_ok=True)
-        return True
 
     def _check_end(self) -> None:
         """UserError unless the trained model is whole: of a full disk Caffe may not notice the last few kilobytes."""
@@ -301,11 +247,8 @@ class Training:
         self._stops += 1
         if not self._process:
             return
-        if self.rank.size > 1 and not self._ending.solving:
-            self._process.kill()                # it may wait for a rank that has ended already
-        elif self._stops == 1:
-            if self.rank.leads:
-                log.info("stopping after this iteration, with a snapshot; once more to stop at once, without")
+        if self._stops == 1:
+            log.info("stopping after this iteration, with a snapshot; once more to stop at once, without")
             self._process.send_signal(signal.SIGINT)
         else:
             self._process.kill()
@@ -315,8 +258,7 @@ class Training:
         if self._process:
             self._process.kill()
             self._process.wait()
-        if self.held:
-            unlock(self.held)
+        unlock(self.held)
 
     def write_solver(self) -> str:
         """Write the solver that Caffe gets: the user's, but it logs every iteration, and a continued run does not
@@ -354,18 +296,14 @@ class Training:
             self._process.kill()
 
     def _read(self, lines: IO[str], kept: IO[str]) -> None:
-        """Of the iterations, the log keeps those that `display` asks for, and one whose loss is not a number; of the
-        ranks, all that rank 0 writes, and what a layer prints on another."""
+        """Of the iterations, the log keeps those that `display` asks for, and one whose loss is not a number."""
         keep = True
         for text in lines:
             line = read_line(text)
             if line and line.kind == "loss":
                 keep = line.iteration % (self.solver.display or 1) == 0 or not math.isfinite(line.value)
                 self._note_loss(line)
-            printed = self._ending.add(text)
-            if not self.rank.leads:
-                text = f"process {self.rank.number} on {platform.node()}: {text}"
-            if printed or (self.rank.leads and (keep or not line)):
+            if self._ending.add(text) or keep or not line:
                 kept.write(text)
                 kept.flush()
             if self._complaint:
@@ -383,16 +321,14 @@ class Training:
         reason = self._complaint or self._ending.fatal
         if reason and "SerializeToOstream" in reason:
             reason = f"a snapshot could not be written; {FULL}"
-        if not reason and status == -signal.SIGKILL and self._stops > 1:
+        if not reason and status == -system.KILL and self._stops > 1:
             reason = "stopped at once, without a snapshot"
         elif not reason and status < 0:         # what a layer printed may be long ago
             reason = f"caffe was ended by {signal.Signals(-status).name}"
-            reason += "; is there enough memory?" if status == -signal.SIGKILL else \
+            reason += "; is there enough memory?" if status == -system.KILL else \
                 f"; the last that it wrote: {self._ending.printed}" if self._ending.printed else ""
         reason = reason or self._ending.printed or f"caffe ended with status {status}"
-        if self.rank.leads:
-            return f"{reason} ({self._where()}; log: {self.log})"
-        return f"{reason} (process {self.rank.number} of {self.rank.size}, on {platform.node()}, {self._where()})"
+        return f"{reason} ({self._where()}; log: {self.log})"
 
     def _where(self) -> str:
         """The iteration and its images."""
@@ -402,8 +338,6 @@ class Training:
         if self.samples:
             size = self.solver.iter_size
             images = [self.samples.image(t) for t in range(self.iteration * size, (self.iteration + 1) * size)]
-            if not self.rank.leads:             # rank 0 speaks of the whole step
-                images = images[self.rank.number::self.rank.size]
             where += f", {', '.join(images)}"
         return where
 
@@ -433,8 +367,11 @@ def run_all(trainings: Sequence[Training], jobs: int) -> None:
 
 @contextlib.contextmanager
 def signals_call(function) -> Iterator[None]:
-    """Call function() at ^C and other requests to end, instead of ending."""
-    before = {number: signal.signal(number, lambda *_: function()) for number in STOPPING}
+    """Call function() at ^C and other requests to end, instead of ending. Only the main thread gets them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, lambda *_: function()) for number in system.STOPPING}
     try:
         yield
     finally:

@@ -1,11 +1,11 @@
-"""Features of the frozen trunk, computed once per image.
+"""Features of a frozen backbone, computed once per image.
 
-A folder of features holds ID.npy for every image, float16, 1024 x rows x columns, and index.json, which says with
-what they were made. A folder of another blob of the trunk (pool4, pool3) is the same with fewer channels.
+A folder of features holds ID.npy for every image, float16, channels x rows x columns, and index.json, which says what
+they were computed with. A folder of another blob of the backbone (VGG-16 has pool4 and pool3) is the same.
 
     files = find_images(root, ["train"])        # {id: file}
-    plan = plan_features(files, out, size)      # what is to be done, and how much disk that takes
-    broken = compute(weights, plan.todo, out, size, jobs)
+    plan = plan_features(backbone, files, out, size)    # what is to be done, and how much disk that takes
+    broken = compute(backbone, weights, plan.todo, out, size, jobs)
 """
 import functools
 import json
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Optional
 import numpy as np
 
 from ccnn._util.errors import ImageError, UserError
-from ccnn._util.files import digest, remove_parts, whole_file
+from ccnn._util.files import digest, load_array, remove_parts, whole_file
 from ccnn._util.foreign_files import parse_json
 from ccnn._util.progress import Progress
 from ccnn._util.text import duration
@@ -29,7 +29,7 @@ from ccnn.images.formats import SUFFIX, SUFFIXES
 from ccnn.images.listing import list_photographs, skipped_sentence
 from ccnn.images.reading import fit, read_image, shrink, upright_shape
 from ccnn.inference.engines import Forward, load_forward
-from ccnn.nets.backbones import VGG16
+from ccnn.nets.backbones import Backbone
 
 log = logging.getLogger(__name__)
 
@@ -62,9 +62,9 @@ def all_images(folder: str) -> dict[str, str]:
     return {SUFFIX.sub("", name): os.path.join(folder, name) for name in names}
 
 
-def check_index(out: Path, size: int, weights: Path, blob: str = "features") -> None:
+def check_index(backbone: Backbone, out: Path, size: int, weights: Path, blob: str = "features") -> None:
     """Make the folder, or see that what is in it was made with the same settings."""
-    settings = {"size": size, "weights": digest(weights), "trunk": digest(VGG16.net), "blob": blob}
+    settings = {"size": size, "weights": digest(weights), "trunk": digest(backbone.net), "blob": blob}
     index = out / "index.json"
     remove_parts(out)
     if not index.exists():
@@ -87,13 +87,13 @@ class Plan(NamedTuple):
     size: int                           # bytes that the features to come take
 
 
-def plan_features(files: dict[str, str], out: Path, size: int, blob: str = "features") -> Plan:
+def plan_features(backbone: Backbone, files: dict[str, str], out: Path, size: int, blob: str = "features") -> Plan:
     """What of {id: file} is still to be computed."""
     plan = Plan({}, {}, 0)
     total = 0
     for id, file in files.items():
         try:
-            shape = features_shape(file, size, blob)
+            shape = features_shape(backbone, file, size, blob)
         except ImageError as error:
             plan.broken[id] = error
             continue
@@ -103,34 +103,34 @@ def plan_features(files: dict[str, str], out: Path, size: int, blob: str = "feat
     return plan._replace(size=total)
 
 
-def features_shape(file: str, size: int, blob: str = "features") -> tuple[int, int, int]:
+def features_shape(backbone: Backbone, file: str, size: int, blob: str = "features") -> tuple[int, int, int]:
     """Shape of the features of an image, from the head of its file."""
-    channels, fewer = VGG16.blobs[blob]
-    rows, columns = (VGG16.cells(length) - fewer for length in fit(*upright_shape(file), size))
+    channels, fewer = backbone.blobs[blob]
+    rows, columns = (backbone.cells(length) - fewer for length in fit(*upright_shape(file), size))
     return channels, rows, columns
 
 
 def is_whole(path: Path, shape: tuple[int, ...]) -> bool:
     """Whether a file holds all of an image's features."""
     try:
-        stored = np.load(path, mmap_mode="r")           # fails where the file is shorter than its head says
-    except (OSError, ValueError, EOFError):
+        stored = load_array(path)
+    except (OSError, ValueError):
         return False
     return stored.shape == shape and stored.dtype == np.float16
 
 
-def compute(weights: Path, files: dict[str, str], out: Path, size: int, jobs: Jobs, **options: Any
+def compute(backbone: Backbone, weights: Path, files: dict[str, str], out: Path, size: int, jobs: Jobs, **options: Any
             ) -> dict[str, ImageError]:
     """Write the features of {id: file}, on `jobs` cores or on a cluster; return {id: why} of the images that cannot be
     read.
 
-    weights : of the trunk
-    options : blob of the trunk, and engine and gpu of ccnn.inference.engines.load_forward
+    weights : of the backbone
+    options : blob of the backbone, and engine and gpu of ccnn.inference.engines.load_forward
     """
     broken = {}
     if isinstance(jobs, int):
         jobs = min(jobs, len(files))
-    write = FeatureWriter(weights, out, size, **options)
+    write = FeatureWriter(backbone.net, weights, out, size, **options)
     with Progress(total=len(files), unit="image", desc=f"features at {size} pixels", smoothing=0.02) as bar:
         for id, error, seconds in in_processes(write, files.items(), jobs, failed=no_features):
             if error:
@@ -138,13 +138,13 @@ def compute(weights: Path, files: dict[str, str], out: Path, size: int, jobs: Jo
             elif bar.n == 0:
                 number = jobs if isinstance(jobs, int) else len(jobs.workers)
                 total = duration(seconds * len(files) / number)
-                log.info("%.2f s per image, %d at a time: about %s in all", seconds, number, total)
+                log.info("computing features: %.2f s per image, %d at a time, about %s in all", seconds, number, total)
             bar.update()
     return broken
 
 
 def no_features(why: str, id: str, file: str) -> tuple[str, ImageError, float]:
-    """The answer for an image that ends its worker."""
+    """The result for an image that ends its worker."""
     return id, ImageError(f"{file}: {why}"), 0
 
 
@@ -154,15 +154,15 @@ class FeatureWriter:
     It can be sent to other processes. The net is not sent: each process loads it when it needs it first.
     """
 
-    def __init__(self, weights: Path, out: Path, size: int, blob: str = "features", **options: Any) -> None:
-        self.weights, self.out, self.size, self.blob, self.options = weights, out, size, blob, options
+    def __init__(self, net: Path, weights: Path, out: Path, size: int, blob: str = "features", **options: Any) -> None:
+        self.net, self.weights, self.out, self.size, self.blob, self.options = net, weights, out, size, blob, options
 
     def __getstate__(self) -> dict:
         return {key: value for key, value in vars(self).items() if key != "forward"}
 
     @functools.cached_property
     def forward(self) -> Forward:
-        return load_forward(VGG16.net, [self.weights], self.blob, **self.options)
+        return load_forward(self.net, [self.weights], self.blob, **self.options)
 
     def __call__(self, id: str, file: str) -> tuple[str, Optional[ImageError], float]:
         forward = self.forward
@@ -177,7 +177,7 @@ class FeatureWriter:
 def image_features(forward: Forward, file: str, size: int) -> np.ndarray:
     value = forward(shrink(read_image(file), size)).astype(np.float16)
     if not np.isfinite(value).all():
-        raise ImageError(f"{file}: its features are not finite; are these VGG-16's weights?")
+        raise ImageError(f"{file}: its features are not finite; are these the backbone's weights?")
     return value
 
 

@@ -10,12 +10,10 @@ random numbers with which a training begins are others.
 """
 import collections
 import contextlib
-import datetime
 import logging
 import math
-import os
 from pathlib import Path
-from typing import IO, Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
 import numpy as np
 
@@ -29,20 +27,21 @@ from ccnn.images.labels import VOID, read_classes
 from ccnn.nets.caffe_files import Arrays, State, read_caffemodel, read_net, read_state, write_caffemodel, write_state
 from ccnn.nets.weights import check_weights, convolutions
 from ccnn.supervision.baselines import log_softmax
+from ccnn.supervision.builder import ConstraintBuilder, solve_batch
 from ccnn.supervision.kinds import SUPERVISION
-from ccnn.supervision.known import ConstraintBuilder, solve_batch
 from ccnn.supervision.rules_file import read_rules
+from ccnn.training import caffe_log, schedule
 from ccnn.training.caffe_training import data_layer, signals_call
 from ccnn.training.snapshots import check_space, newest_snapshot, remove_snapshots
 
-LAYERS = ("data", "fc8_cell", "image", "fc8_image", "vector", "scores", "loss")         # of a net that is trained here
+HEAD_LAYERS = ("data", "fc8_cell", "image", "fc8_image", "vector", "scores", "loss")     # of a net that is trained here
 
-MEMORY = 1 << 30            # bytes of features that are kept; the others are read whenever they are shown
+MEMORY = 1 << 30            # bytes of features that are kept; the others are read whenever they are needed
 
 log = logging.getLogger(__name__)
 
 
-def prepare(solver: Any, weights: Optional[Path] = None, anew: bool = False,
+def prepare(solver: Any, weights: Optional[Path] = None, restart: bool = False,
             memory: Optional["FeatureMemory"] = None) -> "Training":
     """Check a training, and find where it begins. The arguments are those of ccnn.training.caffe_training.prepare.
 
@@ -52,7 +51,7 @@ def prepare(solver: Any, weights: Optional[Path] = None, anew: bool = False,
     check_solver(solver)
     training = Training(solver, HeadNet(read_net(solver.net), solver.net, memory))
     prefix.parent.mkdir(parents=True, exist_ok=True)
-    if anew:
+    if restart:
         remove_snapshots(prefix)
         training.log.unlink(missing_ok=True)
     training.start_at, snapshot = newest_snapshot(solver, shapes)
@@ -121,13 +120,13 @@ class HeadNet:
         layers = {layer.name: layer for layer in net.layer}
         data, loss = data_layer(net), layers.get("loss")
         kind = LOSSES.get(loss.python_param.layer or loss.type) if loss else None
-        if tuple(layers) != LAYERS or not data or data.layer != "FeatureDataLayer" or not kind:
+        if tuple(layers) != HEAD_LAYERS or not data or data.layer != "FeatureDataLayer" or not kind:
             raise UserError(f"{where}: is not the net of a linear head on cached features, which the NumPy trainer "
                             "needs; use --trainer caffe")
         self.samples = RememberedSamples(data.param_str, memory or FeatureMemory())
         if self.samples.crop:
             raise UserError(f"{where}: shows crops, which the NumPy trainer does not know; use --trainer caffe")
-        self.convolutions = [layers[name] for name in LAYERS if layers[name].type == "Convolution"]
+        self.convolutions = [layers[name] for name in HEAD_LAYERS if layers[name].type == "Convolution"]
         rates = [param for layer in self.convolutions for param in layer.param]
         self.rates, self.decays = [param.lr_mult for param in rates], [param.decay_mult for param in rates]
         self.loss = kind(loss)
@@ -166,10 +165,10 @@ class HeadNet:
         file, size = samples.input_at(index, s)
         key = index, mirrored, size
         if key not in self.targets:
-            shown, skipped = samples[t]
+            blobs, skipped = samples[t]
             for reason in skipped:
                 log.warning("skipped: %s", reason)
-            self.targets[key] = self.loss.target(shown, self.labels, shown[samples.INPUT].shape[1:])
+            self.targets[key] = self.loss.target(blobs, self.labels, blobs[samples.INPUT].shape[1:])
         features = samples.read_features(file)
         return Sample(features.reshape(len(features), -1), features.shape[1:], mirrored, self.targets[key])
 
@@ -216,18 +215,21 @@ class ConstrainedLoss:
         settings = parse(layer.python_param.param_str)
         kind = settings.pop("supervision", "tags")
         rules, classes = settings.pop("priors", None), settings.pop("classes", None)
+        self.knows_cue, surfaces = settings.pop("cue", False), settings.pop("surfaces", ())
         strange = settings.keys() - SUPERVISION[kind].bounds.keys()
         if strange:
             raise UserError(f"layer {layer.name!r}: the NumPy trainer does not know the setting {min(strange)!r}; use "
                             "--trainer caffe")
         self.builder = ConstraintBuilder(SUPERVISION[kind], settings,
-                                         read_rules(rules, read_classes(classes)) if rules else None)
+                                         read_rules(rules, read_classes(classes)) if rules else None,
+                                         surfaces=surfaces)
         self.knows_pixels = "labels" in layer.bottom
         self.counts: collections.Counter = collections.Counter()
 
-    def target(self, shown: dict, labels: int, grid: tuple[int, int]) -> Any:
-        arrays = [shown[name] for name in self.builder.kind.names]
-        return self.builder.build(arrays, labels, grid, shown["labels"] if self.knows_pixels else None)
+    def target(self, blobs: dict, labels: int, grid: tuple[int, int]) -> Any:
+        arrays = [blobs[name] for name in self.builder.kind.names]
+        return self.builder.build(arrays, labels, grid, blobs["labels"] if self.knows_pixels else None,
+                                  cue=blobs["cue"] if self.knows_cue else None)
 
     def __call__(self, f: np.ndarray, target: Any, diff: np.ndarray) -> float:
         solved, = solve_batch(f[None], [target], diff[None], threads=1)
@@ -241,8 +243,8 @@ class LabelLoss:
     def __init__(self, layer: Any) -> None:
         self.counts: collections.Counter = collections.Counter()
 
-    def target(self, shown: dict, labels: int, grid: tuple[int, int]) -> Any:
-        cells = shown["labels"].ravel().astype(int)
+    def target(self, blobs: dict, labels: int, grid: tuple[int, int]) -> Any:
+        cells = blobs["labels"].ravel().astype(int)
         known = np.flatnonzero(cells != VOID)
         return known, cells[known]
 
@@ -276,13 +278,9 @@ class Adam:
         self.solver, self.rates, self.decays = solver, rates, decays
         self.m, self.v = ([np.zeros_like(w) for w in parameters] for _ in range(2))
 
-    def rate(self, iteration: int) -> float:
-        s = self.solver
-        return s.base_lr * (1 - iteration / s.max_iter) ** s.power
-
     def step(self, iteration: int, parameters: list[np.ndarray], gradients: list[np.ndarray]) -> None:
         s, t = self.solver, iteration + 1
-        rate = self.rate(iteration) * math.sqrt(1 - s.momentum2 ** t) / (1 - s.momentum ** t)
+        rate = schedule.rate(s, iteration) * math.sqrt(1 - s.momentum2 ** t) / (1 - s.momentum ** t)
         for w, g, m, v, own, decay in zip(parameters, gradients, self.m, self.v, self.rates, self.decays):
             if own:
                 g = g / np.float32(s.iter_size) + np.float32(s.weight_decay * decay) * w
@@ -338,15 +336,16 @@ class Training:
             return False
         s = self.solver
         with whole_file(f"{s.snapshot_prefix}.solver.prototxt") as part:
-            part.write_text(f"# Written by ccnn/training/head.py.\n{s}")
+            part.write_text(f"# Written by ccnn/training/head.py.\n{s}", encoding="utf-8")
         losses: collections.deque = collections.deque(maxlen=s.average_loss)
-        with signals_call(self.stop), one_thread(), open(self.log, "a") as kept, Progress(
+        with signals_call(self.stop), one_thread(), caffe_log.Writer(self.log) as kept, Progress(
                 total=s.max_iter, initial=self.start_at, unit="it", desc=self.name, smoothing=0.1,
                 mininterval=1) as bar:
             for iteration in range(self.start_at, s.max_iter):
                 losses.append(self.step(iteration))
                 if s.display and iteration % s.display == 0:
-                    self.write_log(kept, iteration, float(np.mean(losses)))
+                    kept.loss(iteration, float(np.mean(losses)))
+                    kept.rate(iteration, schedule.rate(s, iteration))
                     bar.set_postfix_str(f"loss {losses[-1]:.4g}", refresh=False)
                 bar.update()
                 done = iteration + 1
@@ -354,7 +353,7 @@ class Training:
                     self.write_snapshot(done)
                 if self.stopping and done < s.max_iter:
                     return True
-            self.write_log(kept, s.max_iter, float(np.mean(losses)))
+            kept.loss(s.max_iter, float(np.mean(losses)))
         return False
 
     def stop(self) -> None:
@@ -378,17 +377,9 @@ class Training:
                     from None
         if not math.isfinite(loss):
             raise UserError(f"the loss is {loss} (at iteration {iteration}; log: {self.log})")
-        with np.errstate(over="ignore", invalid="ignore"):          # the next step tells
+        with np.errstate(over="ignore", invalid="ignore"):          # the next step reports it
             self.adam.step(iteration, self.parameters, gradients)
         return loss / self.solver.iter_size
-
-    def write_log(self, kept: IO[str], iteration: int, loss: float) -> None:
-        """As Caffe does, for those who read its logs."""
-        head = f"I{datetime.datetime.now():%m%d %H:%M:%S.%f} {os.getpid()} head.py:1] "
-        kept.write(f"{head}Iteration {iteration}, loss = {loss:.6g}\n")
-        if iteration < self.solver.max_iter:
-            kept.write(f"{head}Iteration {iteration}, lr = {self.adam.rate(iteration):.6g}\n")
-        kept.flush()
 
     def write_snapshot(self, iteration: int) -> None:
         """The state comes last: it says that both are whole."""

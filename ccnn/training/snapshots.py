@@ -70,6 +70,14 @@ def remove_cut(solver, shapes: Shapes, start: int) -> None:
                 path.unlink()
 
 
+def check_links(prefix: Path, start: int) -> None:
+    """UserError if a snapshot after iteration `start` is a link: Caffe would write to the file that it names."""
+    for suffix in (".solverstate", ".caffemodel"):
+        for iteration, path in snapshots(prefix, suffix).items():
+            if iteration > start and path.is_symlink():
+                raise UserError(f"{path}: is a link, to which Caffe would write; remove it")
+
+
 def remove_snapshots(prefix: Path) -> None:
     for suffix in (".solverstate", ".caffemodel"):
         for path in snapshots(prefix, suffix).values():
