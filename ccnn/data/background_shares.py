@@ -4,7 +4,7 @@ import csv
 import numpy as np
 
 from ccnn._util.errors import UserError, reason
-from ccnn._util.files import whole_file
+from ccnn._util.files import load_array, whole_file
 from ccnn._util.text import and_more
 from ccnn.images.ids import truth_paths
 from ccnn.images.labels import BACKGROUND, VOID
@@ -83,6 +83,6 @@ def background_share(mask):
 def image_mean(file):
     """The mean of cached features over all cells."""
     try:
-        return np.load(file).mean(axis=(1, 2), dtype=np.float32)
-    except (OSError, ValueError, EOFError) as error:
+        return load_array(file).mean(axis=(1, 2), dtype=np.float32)
+    except (OSError, ValueError) as error:
         raise UserError(f"{file}: {reason(error)}; run ccnn cache-features") from None

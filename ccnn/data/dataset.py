@@ -2,7 +2,9 @@
 import os
 from functools import cached_property
 
-from ccnn._util.errors import SHOWN, Mistakes, UserError, nearest
+import numpy as np
+
+from ccnn._util.errors import SHOWN, ImageError, Mistakes, UserError, nearest
 from ccnn._util.text import and_more
 from ccnn.annotations.tags import read_tags, tag_places
 from ccnn.annotations.voc_boxes import read_boxes
@@ -11,7 +13,7 @@ from ccnn.images.formats import SUFFIX, SUFFIXES
 from ccnn.images.ids import find_list, inside, read_list
 from ccnn.images.labels import VOC_CLASSES, read_classes
 from ccnn.images.listing import PhotographIndex
-from ccnn.images.reading import read_mask
+from ccnn.images.reading import read_mask, upright_shape
 from ccnn.supervision.crops import Annotation
 from ccnn.supervision.marks import Scribbles
 from ccnn.supervision.rules_file import read_rules
@@ -29,10 +31,11 @@ class DataSet:
     labelled  the ids whose mask supervises pixels
     scribbles ccnn.supervision.marks.Scribbles, for images without such a mask, or None
     shares    {id: share of the background}, or None
+    cues      the folder of the maps of a cue, ID.npy, or None
     """
 
     def __init__(self, root, split=None, classes=None, images=None, masks=None, tags_from="masks", supervised=None,
-                 scribbles=None, shares=None, without=None, unlisted="stop"):
+                 scribbles=None, shares=None, cues=None, without=None, unlisted="stop"):
         if not os.path.isdir(root):
             raise UserError(f"{root}: no such folder; {GET_VOC} into data/VOCdevkit/VOC2012, or name a folder "
                             'of your own as "root" in the net\'s param_str')
@@ -47,6 +50,7 @@ class DataSet:
         self.labelled = self.find_labelled(supervised)
         self.scribbles = self.find_scribbles(scribbles) if scribbles else None
         self.shares = read_shares(self.path(shares), self.ids) if shares else None
+        self.cues = self.path(cues) if cues else None
         if self.scribbles:              # then the masks need not be there
             self.labelled = {id for id in self.labelled if os.path.isfile(self.mask_file(id))}
 
@@ -120,7 +124,7 @@ class DataSet:
         if not found:
             name = self.photographs.at(id)          # a.Jpg; ä as one character or as two
             if name is None:
-                remedy = f"one image id per line ({GET_VOC})" if self.own_list else "mend the name, or remove it"
+                remedy = f"one image id per line ({GET_VOC})" if self.own_list else "correct the name, or remove it"
                 raise UserError(f"{self.photographs.why_not_found(id)}; {remedy}")
             found = [os.path.join(self.images, name)]
         if not inside(found[0], self.images) and not inside(found[0], self.root):
@@ -179,6 +183,21 @@ class DataSet:
         if "share" in needs and self.shares is None:
             raise UserError('param_str: the top "share" needs "shares", the path of a CSV file')
 
+    def check_cues(self, needs):
+        """UserError if maps of a cue are needed, and one of them is missing."""
+        if "cue" not in needs:
+            return
+        if self.cues is None:
+            raise UserError('param_str: the top "cue" needs "cues", the folder of the maps')
+        missing = [file for file in map(self.cue_file, self.ids) if not os.path.isfile(file)]
+        if missing:
+            raise UserError(f"{missing[0]}{and_more(missing)}: no such map of a cue; ccnn learn computes those of a "
+                            "folder of photographs")
+
+    def cue_file(self, id):
+        assert self.cues
+        return os.path.join(self.cues, f"{id}.npy")
+
     def read(self, id, needs):
         """The parts of the annotation of an image that are needed."""
         mask, scribble, boxes, shapes = None, None, None, {}
@@ -195,5 +214,21 @@ class DataSet:
             shapes[file], boxes = read_boxes(file, self.classes, self.unlisted)
         row = self.csv[id] if self.csv is not None else None
         share = self.shares[id] if self.shares is not None else None
+        cue = None
+        if "cue" in needs:
+            cue = read_map(self.cue_file(id))
+            file = self.image_file(id)
+            shapes[file] = upright_shape(file)          # where the cells lie on the map, exactly
         return Annotation(len(self.classes), self.tags_from, id in self.labelled, mask, boxes, row, shapes, scribble,
-                          share)
+                          share, cue=cue)
+
+
+def read_map(file):
+    """The map of a cue, h x w float16, 0..1."""
+    try:
+        found = np.load(file)
+    except (OSError, ValueError, EOFError) as error:
+        raise ImageError(f"{file}: is damaged: {error}; remove it and start again") from None
+    if found.ndim != 2 or found.dtype != np.float16 or not ((found >= 0) & (found <= 1)).all():
+        raise ImageError(f"{file}: is not the map of a cue, rows x columns in 0..1; remove it and start again")
+    return found

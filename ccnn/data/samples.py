@@ -3,11 +3,13 @@
 Sample t is a pure function of the settings and t: which image it shows, whether it is mirrored, where it is cropped.
 """
 import functools
+import json
 import os
 
 import numpy as np
 
 from ccnn._util.errors import ImageError, UserError, suggest
+from ccnn._util.files import load_array
 from ccnn._util.foreign_files import parse_json
 from ccnn._util.settings import (
     COUNT,
@@ -53,9 +55,11 @@ FILES = {       # what DataSet takes
                                                "with label ids and 255 where unknown, from root or from the working "
                                                "directory; or a constraints.toml that names it"),
     "shares": Setting(optional(TEXT), None, "CSV file with a line `image,share` for every image: the part of it that "
-                                            "is background, as far as somebody knows or guesses it"),
+                                            "is background, known or guessed"),
+    "cues": Setting(optional(TEXT), None, "folder of the maps of a cue, ID.npy, from root or from the working "
+                                          "directory; see ccnn.supervision.cue_rows"),
     "without": Setting(optional(NAMES), None, "ids of images that are left out, although they are listed"),
-    "unlisted": Setting(one_of("stop", "skip"), "stop", '"stop" at an object in Annotations whose class is not among '
+    "unlisted": Setting(one_of(("stop", "skip")), "stop", '"stop" at an object in Annotations whose class is not among '
                                                         'the classes, or "skip" it: its pixels are background'),
 }
 
@@ -69,8 +73,8 @@ VIEW = {        # what of an image is shown, and in which order images come
     "seed": Setting(WHOLE, 1, "decides order, crops and mirroring"),
     "stride": Setting(COUNT, 8, "pixels per cell of the score grid"),
     "large": Setting(FRACTION, 0.1, "a label is large that covers more than this share of the labelled pixels"),
-    "damaged": Setting(one_of("stop", "skip"), "stop", '"stop" at a file that cannot be used, or "skip" it: report it '
-                                                       "and take the epoch's next image"),
+    "damaged": Setting(one_of(("stop", "skip")), "stop", '"stop" at a file that cannot be used, or "skip" it: report '
+                                                         "it and take the epoch's next image"),
 }
 
 
@@ -98,6 +102,7 @@ class Samples:
         self.files = self.input_files()
         self.data.check_masks(self.needs)
         self.data.check_shares(self.needs)
+        self.data.check_cues(self.needs)
         self.cached_order = functools.lru_cache(maxsize=2)(self.order)
 
     @classmethod
@@ -120,7 +125,7 @@ class Samples:
             raise UserError("param_str: the top `share` is of whole images; crop none")
         if "sizes" in s["tops"] and s["tags_from"] == "annotations":
             raise UserError('param_str: sizes need tags_from "masks", or a CSV file with a column of large tags, '
-                            "because boxes tell no areas")
+                            "because boxes do not give areas")
         return s
 
     def input_size(self):
@@ -212,11 +217,20 @@ class FeatureSamples(Samples):
         "tops": Samples.SETTINGS["tops"]._replace(default=["features", "tags"]),
         "features": Setting(optional(FOLDERS), None, "the folder that ccnn cache-features wrote; it knows the size."
                                                      " Or a list of such folders: a sample shows one of them"),
-        "blob": Setting(one_of(*{blob for backbone in BACKBONES.values() for blob in backbone.blobs}), "features",
+        "blob": Setting(TEXT, "features",
                         "what the folder must hold: the --blob with which ccnn cache-features wrote it"),
-        "backbone": Setting(one_of(*BACKBONES), DEFAULT.name, "the net that made the features"),
+        "backbone": Setting(one_of(BACKBONES), DEFAULT.name, "the net that made the features"),
     }
     INPUT = "features"
+
+    @classmethod
+    def read_settings(cls, options):
+        s = super().read_settings(options)
+        blobs = BACKBONES[s["backbone"]].blobs
+        if s["blob"] not in blobs:
+            raise UserError(f"param_str: blob must be {' or '.join(blobs)}, which is what can be cached of "
+                            f"{s['backbone']}; got {json.dumps(s['blob'])}")
+        return s
 
     @property
     def folders(self):
@@ -273,9 +287,9 @@ class FeatureSamples(Samples):
     def read_features(self, file):
         """C x h x w float16; C is 1024, or that of the backbone's blob that is cached."""
         try:
-            features = np.load(file)
+            features = np.array(load_array(file))
             channels, *grid = features.shape
-        except (OSError, ValueError, EOFError) as error:
+        except (OSError, ValueError) as error:
             raise ImageError(f"{file}: is damaged: {error}; run ccnn cache-features again") from None
         if len(grid) != 2 or channels != self.cached.channels or features.dtype != np.float16:
             raise ImageError(f"{file}: holds {features.dtype} of shape {features.shape}; expected float16 of "
@@ -295,9 +309,9 @@ def feature_index(folder):
                         '"features" in param_str names') from None
 
 
-SCRIBBLES = "scribbles"         # in a folder of one's own
+SCRIBBLES = "scribbles"         # in a folder of your own
 
-LAYERS = {"VOCDataLayer": Samples, "FeatureDataLayer": FeatureSamples}      # by the name of the data layer
+SAMPLES_OF_LAYER = {"VOCDataLayer": Samples, "FeatureDataLayer": FeatureSamples}      # by the name of the data layer
 
 
 def folder_settings(root):

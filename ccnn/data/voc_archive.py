@@ -50,7 +50,7 @@ def build(out: Path, archives: Optional[Path] = None, voc: Archive = VOC, sbd: A
     out.mkdir(parents=True, exist_ok=True)
     with locked_folder(out, "another ccnn get-voc is at work here; wait for its end"):
         need_voc, need_sbd = not root.exists(), not masks.exists()
-        if not need_voc:                                # another VOC, or part of it: tell before the download
+        if not need_voc:                                # another VOC, or part of it: say so before the download
             check_count(root, "validation", set(ids(root, "val")), val)
         wanted = [a for a, need in ((voc, need_voc), (sbd, need_sbd)) if need]
         check_disk(out, wanted, archives, need_voc * voc.size + need_sbd * MASKS)
@@ -101,7 +101,7 @@ def unpack(path: Path, target: Path) -> None:
 def content(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
     """A plain file of the archive, to be read."""
     file = tar.extractfile(member)
-    assert file, f"{member.name} is no plain file"
+    assert file, f"{member.name} is not a plain file"
     return file
 
 

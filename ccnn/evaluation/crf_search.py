@@ -129,7 +129,7 @@ def neighbours(preset: Preset) -> list[Preset]:
 
 
 def left_out(why: str, preset: Optional[Preset], source: Path, photograph: Path, *_) -> tuple:
-    """The answer of score_one for an image that ends its worker."""
+    """The result of score_one for an image that ends its worker."""
     return preset, None, f"{photograph}: {why}"
 
 

@@ -13,9 +13,9 @@ from ccnn._util.settings import read_settings
 from ccnn.evaluation.figures import ALARM, legend_patches
 from ccnn.images.labels import BACKGROUND
 from ccnn.images.overlays import colours
+from ccnn.supervision.builder import ConstraintBuilder, solve
 from ccnn.supervision.constraints import area_rows
 from ccnn.supervision.kinds import SUPERVISION
-from ccnn.supervision.known import ConstraintBuilder, solve
 
 SIDE, CHART = 2.0, 4.6          # inches: width of a picture, of the chart of areas
 PLAIN = "#222222"               # a bound that holds by itself
@@ -28,7 +28,7 @@ def trained_constraints(settings: dict, present: np.ndarray, large: Optional[np.
                         where: object) -> "ccnn.Constraints":
     """The constraints on an image of a model, with the bounds that it was trained with.
 
-    settings : its "supervision" and its "bounds", as a .ccnn file or WEIGHTS.json tells them
+    settings : its "supervision" and its "bounds", as a .ccnn file or WEIGHTS.json has them
     present  : (L,) bool, the tags
     large    : (L,) bool, those above a tenth of the image; None: not said
     where    : what an error calls the model

@@ -1,4 +1,4 @@
-"""Runs: the folders of masks that one system made of a set of images, or what was scored of them before."""
+"""Runs: the folders of masks that one system made of a set of images, or stored scores of them."""
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -40,14 +40,14 @@ class Axis:
         return cls(size, size / length, start, span, centres, slice(start, start + span))
 
     @classmethod
-    def of_features(cls, size, length, trunk, crop, fraction, cells, flipped):
-        """The features of such an image, `cells` of them, which sit where the trunk (ccnn.nets.backbones) says."""
-        stride, count = trunk.stride, min(trunk.cells(crop) if crop else cells, cells)
+    def of_features(cls, size, length, backbone, crop, fraction, cells, flipped):
+        """The features of such an image, `cells` of them, which sit where the backbone (ccnn.nets.backbones) says."""
+        stride, count = backbone.stride, min(backbone.cells(crop) if crop else cells, cells)
         first = int(fraction * (cells - count + 1))
         # a flipped grid begins with the last cell, which sits on the border or up to stride - 1 pixels outside
         border = length - stride * (cells - 1) if flipped else 0
         start = border + stride * first
-        centres = start + stride * np.arange(count) + 0.5 + trunk.offset
+        centres = start + stride * np.arange(count) + 0.5 + backbone.offset
         return cls(size, size / length, start, stride * (count - 1), centres, slice(first, first + count))
 
     def meets(self, low, high):
@@ -94,8 +94,12 @@ def label_map(values, y, x):
     for k in range(0, len(y), strip):
         rows = np.clip(y[k:k + strip], 0, values.shape[1] - 1)
         first, last = int(rows.min()), int(np.ceil(rows.max()))
-        labels = possible_labels(values[:, first:last + 1])
-        found.append(labels[sample(values[labels, first:last + 1], rows - first, x).argmax(axis=0)])
+        part = values[:, first:last + 1]
+        if part[0].size < len(rows) * len(x):           # they are enlarged; else leaving labels out would take longer
+            labels = possible_labels(part)
+            found.append(labels[sample(part[labels], rows - first, x).argmax(axis=0)])
+        else:
+            found.append(sample(part, rows - first, x).argmax(axis=0).astype(np.uint8))
     return np.concatenate(found)
 
 

@@ -4,7 +4,7 @@ An image id is the path of an image below the folder of images, without its suff
 A list is a text file with one id per line. Blanks around an id and empty lines do not count, a suffix (.jpg, .PNG) is
 dropped, and an id may hold spaces. A list names every image once.
 
-VOC's lists in ImageSets/Main with a second column (1: the class is there, -1: it is not, 0: hard to tell) are refused.
+VOC's lists in ImageSets/Main with a second column (1: the class is there, -1: it is not, 0: hard to say) are refused.
 A list cannot say which of these images are meant.
 """
 import os
@@ -58,7 +58,7 @@ def find_list(root, split):
     names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
     have = ", ".join(name[:-4] for name in names if name.endswith(".txt"))
     alone = split == "train_aug" and "train.txt" in names
-    raise UserError(f"{listed}: no such list of images (there: {have or 'none'}), and {split!r} is no file; "
+    raise UserError(f"{listed}: no such list of images (there: {have or 'none'}), and {split!r} is not a file; "
                     "ccnn get-voc fetches VOC 2012 with train, val and train_aug"
                     + ("; without SBD, train on VOC alone with ccnn train --split train" if alone else ""))
 

@@ -38,14 +38,14 @@ def read_classes(path):
     """The names of the labels, from a file with one name per line. `background` is label 0; it need not be listed."""
     names = [line.strip() for line in decode(path, "the class list")[0].splitlines() if line.strip()]
     names = [name for name in names if name != VOC_CLASSES[BACKGROUND]]
+    if not 1 <= len(names) < VOID:
+        raise UserError(f"{path}: lists {len(names)} classes besides the background; expected 1 to {VOID - 1}")
     twice = {name for name in names if names.count(name) > 1}
     if twice:
         raise UserError(f"{path}: class {min(twice)!r} is listed twice")
-    if not 1 <= len(names) < VOID:
-        raise UserError(f"{path}: lists {len(names)} classes besides the background; expected 1 to {VOID - 1}")
     return (VOC_CLASSES[BACKGROUND], *names)
 
 
 def not_a_class(name, classes):
-    """The message about a name that is no class; the background is none that one may write."""
+    """The message about a name that is not a class; the background cannot be named."""
     return f"{name!r} is not a class; {suggest(name, [known for known in classes if known != VOC_CLASSES[BACKGROUND]])}"

@@ -1,4 +1,4 @@
-"""Which photographs a folder holds, and which of them a name or an argument means: one answer for every command.
+"""Which photographs a folder holds, and which of them a name or an argument means: the same for every command.
 
 A photograph is a file whose name ends in one of ccnn.images.formats.SUFFIXES, in the folder or below it. Hidden files
 and folders do not count (macOS writes ._a.jpg beside a.jpg). Files that look like photographs and cannot be read are
@@ -154,7 +154,7 @@ def find_photographs(arguments: Iterable[Union[str, Path]], only: Optional[Path]
 
     arguments : files, folders, which are searched through, and patterns such as "holiday/**/*.jpg"
     only      : a file with the names to take, one per line; None takes all
-    out       : where results go, which are no photographs
+    out       : where results go, which are not photographs
     """
     found: dict[Path, str] = {}
     skipped: dict[str, str] = {}
@@ -169,8 +169,9 @@ def find_photographs(arguments: Iterable[Union[str, Path]], only: Optional[Path]
         else:
             names = {path: Path(path.name) for path in matching_files(str(argument))}
         if not names:
-            raise UserError(f"{argument}: " + (f"holds no photographs; {skipped_sentence(skipped)}" if skipped else
-                                               "no such photograph, or a folder without any"))
+            why = skipped_sentence(skipped) if skipped else f"need {READ}"
+            raise UserError(f"{argument}: " + (f"holds no photographs; {why}" if folder.is_dir() else
+                                               "no such file or folder"))
         found.update((path, str(name.with_suffix(""))) for path, name in names.items())
     return Found(list((take_only(found, only) if only else found).items()), skipped)
 

@@ -1,7 +1,6 @@
 """Masks as files. Each carries the settings and the checksum of the photograph that it was made with, so that a second
 run can tell which masks are finished.
 """
-import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy as np
 
 from ccnn._util.errors import UserError
 from ccnn._util.files import digest, whole_file
+from ccnn._util.foreign_files import load_json
 from ccnn._util.text import and_more, plural
 from ccnn.images.labels import indexed
 from ccnn.images.overlays import mask_text
@@ -43,14 +43,14 @@ def mask_settings(path: Path) -> Optional[dict]:
 
 
 def mask_classes(path: Path) -> Optional[list]:
-    """The names of a mask's labels, the background first; None in a file that does not tell."""
+    """The names of a mask's labels, the background first; None in a file that does not say."""
     return _carried(path, "classes") or None
 
 
 def _carried(path: Path, key: str):
     try:
-        return json.loads(read_text(path, key) or "null")
-    except (ValueError, TypeError, RecursionError):         # ImageError is a ValueError
+        return load_json(read_text(path, key) or "null")
+    except (ValueError, TypeError):         # ImageError is a ValueError
         return None
 
 
@@ -87,7 +87,7 @@ def check_names(work: Sequence[tuple[Path, ...]]) -> None:
 
 
 def is_made_of(mask: Path, source: Path) -> bool:
-    """Whether a mask was made of the source as it is now. Times tell nothing: `cp -p` and `unzip` keep old ones."""
+    """Whether a mask was made of the source as it is now. Times prove nothing: `cp -p` and `unzip` keep old ones."""
     if not mask.exists():
         return False
     made_of = _carried(mask, "source")

@@ -1,4 +1,4 @@
-"""Caffe nets: loaded so that no wrong file can abort the process, and asked for their scores.
+"""Caffe nets: loaded so that no wrong file can abort the process, and their scores.
 
     net = load_net("deploy.prototxt", "weights.caffemodel")
     scores = forward(net, rgb)                          # L x h x w
@@ -12,7 +12,7 @@ import numpy as np
 
 from ccnn._util.errors import UserError
 from ccnn._util.files import PathLike
-from ccnn._util.rehearsal import rehearse
+from ccnn._util.try_in_child import try_in_child
 from ccnn.images.reading import to_blob
 from ccnn.nets.caffe_files import read_net, stored_layers
 
@@ -32,7 +32,7 @@ def load_caffe(gpu: Optional[int] = None):
     def use_gpu():
         caffe.set_device(gpu)
         caffe.set_mode_gpu()
-    error = rehearse(use_gpu)
+    error = try_in_child(use_gpu)
     if error:
         raise UserError(f"--gpu {gpu}: {error}; leave --gpu out to use the CPU")
     use_gpu()
@@ -48,7 +48,7 @@ def load_net(prototxt: PathLike, weights: Union[PathLike, Sequence[PathLike]], g
     shape    : also try this shape, 1 x 3 x h x w, at the blob `data`: a net that runs at one size only fails here
 
     Caffe answers a damaged file with abort(), leaves a layer that the weights lack at its filler, and ignores
-    NaN. Here a child process rehearses the loading, and each of these is a UserError.
+    NaN. Here a child process tries the loading first, and each of these is a UserError.
     """
     files: list[PathLike] = [weights] if isinstance(weights, (str, os.PathLike)) else list(weights)
     for path in (prototxt, *files):
@@ -63,7 +63,7 @@ def load_net(prototxt: PathLike, weights: Union[PathLike, Sequence[PathLike]], g
             net.copy_from(str(path))
         return net
 
-    def rehearsal():
+    def trial():
         net = load()
         missing = [name for name in net.params if name not in given]
         if missing:
@@ -72,7 +72,7 @@ def load_net(prototxt: PathLike, weights: Union[PathLike, Sequence[PathLike]], g
         if shape:
             try_shape(net, shape)
 
-    error = rehearse(rehearsal)
+    error = try_in_child(trial)
     if error:
         raise UserError(f"{prototxt} with {' and '.join(map(str, files))}: {error}")
     return load()

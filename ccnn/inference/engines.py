@@ -20,6 +20,7 @@ from ccnn.images.reading import to_blob
 from ccnn.inference.caffe_net import check_blob, forward, load_net, no_blob
 from ccnn.inference.leading_layers import run_layers, split_off
 from ccnn.inference.onnx_export import to_onnx
+from ccnn.inference.winograd import LANES
 
 Forward = Callable[[np.ndarray], np.ndarray]        # H x W x 3 uint8 RGB -> C x h x w float32
 
@@ -54,8 +55,11 @@ def run_in_onnx(prototxt: PathLike, weights: Sequence[PathLike], blob: str, gpu:
 
 
 def run_in_kernels(prototxt: PathLike, weights: Sequence[PathLike], blob: str, gpu: Optional[int]) -> Forward:
-    """The leading layers, which are most of the work, in our own kernels; the rest in ONNX Runtime."""
-    return translated(prototxt, weights, blob, gpu, own_kernels=True)
+    """The leading layers, which are most of the work, in our own kernels; the rest in ONNX Runtime.
+
+    Compiled without vectors (cython/ccnn/portable.h), our kernels are the slower ones and are not used.
+    """
+    return translated(prototxt, weights, blob, gpu, own_kernels=LANES > 1)
 
 
 def translated(prototxt: PathLike, weights: Sequence[PathLike], blob: str, gpu: Optional[int], own_kernels: bool

@@ -34,6 +34,7 @@ from ccnn.inference.caffe_net import check_labels, check_scores, load_net
 from ccnn.inference.engines import TRIAL, load_forward
 from ccnn.nets.backbones import BACKBONES, backbone_of
 from ccnn.nets.caffe_files import only_weights, parse_net, read_caffemodel, stored_layers
+from ccnn.nets.cues import CUES
 from ccnn.nets.memory import check_size
 from ccnn.nets.weights import why_unfit
 
@@ -49,7 +50,8 @@ ALLOWED_LAYERS = {"Bias", "Concat", "Convolution", "Dropout", "Input", "Pooling"
 KEYS = {"format": int, "classes": list, "size": (int, list), "mean": list, "trunk": (dict, type(None)), "ccnn": str,
         "settings": dict, "training": dict, "scores": dict}
 
-SETTINGS = {"supervision": str, "bounds": dict, "crf": (str, type(None))}       # crf: the preset that suits it
+# crf: the preset that suits it; cue: {"name", "exponent", "surfaces": names of classes}, see ccnn.inference.cue_maps
+SETTINGS = {"supervision": str, "bounds": dict, "crf": (str, type(None)), "cue": (dict, type(None))}
 
 TRAINING = {"photographs": int, "tags": dict, "data": str, "iterations": int, "seed": int, "date": str}
 
@@ -155,7 +157,7 @@ def write_model(path, net, weights, classes, size, settings=None, training=None,
 
 
 def read_model(path):
-    """The ModelFile of a path; UserError, with one line, for everything that is no such file."""
+    """The ModelFile of a path; UserError, with one line, for anything else."""
     with opened(path) as archive:
         about = check_about(archive.read(ABOUT), f"{path}: {ABOUT}")
         net = archive.read(NET)
@@ -170,6 +172,9 @@ def read_model(path):
 def fingerprint(about, net_text, weights, copy=None):
     """sha256 of what decides the masks. weights: an open file, read to its end, and written to the file `copy`."""
     decisive = {key: about[key] for key in ("classes", "size", "mean", "trunk")}
+    cue = about.get("about", about)["settings"].get("cue")
+    if cue:
+        decisive["cue"] = cue
     found = hashlib.sha256(json.dumps([decisive, net_text]).encode())
     for chunk in iter(lambda: weights.read(1 << 20), b""):
         found.update(chunk)
@@ -181,6 +186,8 @@ def fingerprint(about, net_text, weights, copy=None):
 @contextlib.contextmanager
 def opened(path):
     """The zip, with exactly its three members, none larger than its limit and each as large as it claims."""
+    if Path(path).exists() and not Path(path).is_file():       # a pipe would never end
+        raise UserError(f"{path}: is not a file; name a .ccnn file")
     with open(path, "rb") as file:
         try:
             with zipfile.ZipFile(file) as archive:
@@ -189,6 +196,9 @@ def opened(path):
         except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, UnicodeDecodeError, OSError) as e:
             if isinstance(e, OSError) and e.errno != errno.EINVAL:      # EINVAL: an offset before the file's start
                 raise
+            if Path(path).suffix.casefold() == ".onnx":
+                raise UserError(f"{path}: is an ONNX file, which other programs read; give the NAME.ccnn that it was "
+                                "exported from") from None
             raise UserError(f"{path}: is not a whole .ccnn file: damaged, cut off or something else ({e}); {AGAIN}") \
                 from None
 
@@ -197,7 +207,7 @@ def check_members(members, path):
     names = [member.filename for member in members]
     strange = [name for name in names if name not in MEMBERS]
     if strange:
-        raise UserError(f"{path}: holds {shortened(strange[0])}, which is no part of a model; {AGAIN}")
+        raise UserError(f"{path}: holds {shortened(strange[0])}, which is not part of a model; {AGAIN}")
     if sorted(names) != sorted(MEMBERS):
         raise UserError(f"{path}: holds {', '.join(names) or 'nothing'} instead of {', '.join(MEMBERS)}; {AGAIN}")
     for member in members:
@@ -264,9 +274,21 @@ def check_values(about):
                          f"{shortened(trunk)}")
     if not re.fullmatch(r"\w*", about["settings"].get("crf") or ""):            # a name, never a path
         raise ValueError(f"crf must be the name of a preset, got {shortened(about['settings']['crf'])}")
+    check_cue(about["settings"].get("cue"), about["classes"])
     for name, number in about["training"].get("tags", {}).items():
         if name not in about["classes"] or type(number) is not int:
             raise ValueError(f"tags must be a number per class, got {shortened({name: number})}")
+
+
+def check_cue(cue, classes):
+    if cue is None:
+        return
+    if cue.keys() != {"name", "exponent", "surfaces"} or cue["name"] not in [*CUES]:
+        raise ValueError(f"cue must have a name ({', '.join(CUES)}), exponent and surfaces; got {shortened(cue)}")
+    if type(cue["exponent"]) not in (int, float) or not 0 < cue["exponent"] <= 10:
+        raise ValueError(f"the exponent of the cue must be above 0 and at most 10, got {shortened(cue['exponent'])}")
+    if not isinstance(cue["surfaces"], list) or not all(name in classes[1:] for name in cue["surfaces"]):
+        raise ValueError(f"the surfaces of the cue must be classes, got {shortened(cue['surfaces'])}")
 
 
 def check_classes(classes):
@@ -287,7 +309,7 @@ def check_classes(classes):
 
 
 def not_a_number(text):
-    raise ValueError(f"{text} is no number")
+    raise ValueError(f"{text} is not a number")
 
 
 def shortened(value):

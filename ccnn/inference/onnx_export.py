@@ -14,6 +14,7 @@ from ccnn._util.errors import Unable, UserError
 from ccnn._util.files import PathLike
 from ccnn.inference.caffe_net import no_blob
 from ccnn.nets.caffe_files import Arrays, by, read_caffemodel, read_net
+from ccnn.nets.geometry import pair
 
 OPSET, IR_VERSION = 13, 8       # old ones, which phones and browsers know too
 
@@ -89,7 +90,12 @@ class Graph:
         missing = [blob for blob in layer.bottom if blob not in self.values]
         if missing:
             raise UserError(f"{self.prototxt}: layer {layer.name!r} has an unknown bottom blob {missing[0]!r}")
-        value = TRANSLATIONS[layer.type](self, layer)
+        try:
+            value = TRANSLATIONS[layer.type](self, layer)
+        except UserError:
+            raise
+        except ValueError as problem:
+            raise unknown(self.prototxt, layer, str(problem)) from None
         self.values[layer.top[0]] = value
         self.ranks.setdefault(layer.top[0], self.ranks[layer.bottom[0]] if layer.bottom else 4)
 
@@ -118,7 +124,7 @@ def input_data(graph: Graph, layer: Any) -> str:
 
 def convolution(graph: Graph, layer: Any) -> str:
     p = layer.convolution_param
-    kernel, stride, pad, dilation = (pair(graph, layer, p, name, default) for name, default in (
+    kernel, stride, pad, dilation = (pair(p, name, default) for name, default in (
         ("kernel_size", 1), ("stride", 1), ("pad", 0), ("dilation", 1)))
     if p.axis != 1 or len(layer.bottom) != 1:
         raise unknown(graph.prototxt, layer, "has another axis or several bottoms")
@@ -151,7 +157,7 @@ def pooling(graph: Graph, layer: Any) -> str:
         raise unknown(graph.prototxt, layer, "pools at random")
     if p.global_pooling:
         return graph.of_layer("Global" + kind, layer)
-    kernel, stride, pad = (pair(graph, layer, p, name, default) for name, default in (
+    kernel, stride, pad = (pair(p, name, default) for name, default in (
         ("kernel_size", 0), ("stride", 1), ("pad", 0)))
     if any(s + d > k for s, d, k in zip(stride, pad, kernel)):
         raise unknown(graph.prototxt, layer, "has a stride and a pad that together exceed its kernel")
@@ -216,15 +222,3 @@ def bias(graph: Graph, layer: Any) -> str:
 
 TRANSLATIONS = {"Input": input_data, "Convolution": convolution, "Pooling": pooling, "ReLU": relu, "Dropout": dropout,
           "Power": power, "Concat": concat, "Reshape": reshape, "Bias": bias}
-
-
-def pair(graph: Graph, layer: Any, p: Any, name: str, default: int) -> list[int]:
-    """A setting of a convolution or a pooling, along rows and along columns."""
-    short = name.replace("_size", "")
-    if short != "dilation" and (p.HasField(f"{short}_h") or p.HasField(f"{short}_w")):
-        return [getattr(p, f"{short}_h"), getattr(p, f"{short}_w")]
-    given = getattr(p, name)
-    values = [given] if isinstance(given, int) else list(given) or [default]
-    if len(values) > 2:
-        raise unknown(graph.prototxt, layer, f"has a {name} along {len(values)} axes")
-    return values * (2 // len(values))

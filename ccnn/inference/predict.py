@@ -9,6 +9,7 @@ are enlarged to the photograph strip by strip.
 """
 import contextlib
 import functools
+import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, Optional, Union
@@ -29,17 +30,21 @@ from ccnn.images.masks import Lost, checksum, save_mask
 from ccnn.images.overlays import overlay
 from ccnn.images.reading import read_image, shrink
 from ccnn.inference.caffe_net import check_labels, score_grid
+from ccnn.inference.cue_maps import load_cue, weigh
 from ccnn.inference.engines import TRIAL, Forward, load_forward
 from ccnn.inference.model_file import read_model
 from ccnn.inference.probabilities import save_probabilities
 from ccnn.nets.backbones import backbone_of
 from ccnn.nets.caffe_files import read_net, stored_layers
+from ccnn.nets.cues import CUES
 from ccnn.nets.weights import why_unfit
 from ccnn.supervision.baselines import image_level_prior
 
 MODEL = ROOT / "models/head_size.ccnn"
 
 NET = ROOT / "prototxt/head_deploy.prototxt"        # of the models in models/
+
+log = logging.getLogger(__name__)
 
 Outcome = Union[str, list[Lost]]         # on a photograph
 
@@ -52,16 +57,19 @@ class ModelSource(NamedTuple):
     opened: Callable                # a context manager: (deploy prototxt, [weights], the backbone's first)
     crf: str                        # the CRF's preset that suits it
     settings: dict                  # what it was trained with: supervision, bounds
+    cue: Optional[dict] = None      # the cue that weighs its scores: name, exponent, surfaces; None: none does
+    without_cue: bool = False       # it has one, which is not used
 
 
 def find_model(model: Optional[Path] = None, net: Optional[Path] = None, weights: Optional[Path] = None,
-               classes: Optional[str] = None, size: Union[int, list, None] = None) -> ModelSource:
+               classes: Optional[str] = None, size: Union[int, list, None] = None, cue: bool = True) -> ModelSource:
     """A model: NAME.ccnn, or a net and its weights as `caffe train` has them; without any, the one in models/.
 
     weights : all of the net's, or those of a head alone; the backbone's are then downloaded if not there yet
-    classes : with net and weights, a file of class names; by default those that WEIGHTS.json or NET.json tells, else
+    classes : with net and weights, a file of class names; by default those that WEIGHTS.json or NET.json says, else
               VOC's
-    size    : long side that the net sees, or several; by default what the model or these files tell, else 500
+    size    : long side that the net sees, or several; by default what the model or these files say, else 500
+    cue     : use the model's cue, if it has one and its net is there or can be downloaded
     """
     if net or weights:
         if model or not net or not weights:
@@ -71,8 +79,21 @@ def find_model(model: Optional[Path] = None, net: Optional[Path] = None, weights
     if classes:
         raise UserError(f"--classes {classes}: {model or MODEL} knows the names of its classes; leave it out")
     found = read_model(model or MODEL)
+    own = found.about["settings"].get("cue")
+    use = bool(own and cue and cue_is_there(own["name"], found.path))
     return ModelSource(found.classes, size or found.size, {"model": found.fingerprint}, found.files,
-                      found.about["settings"].get("crf") or "heads", found.about["settings"])
+                       found.about["settings"].get("crf") or "heads", found.about["settings"],
+                       own if use else None, bool(own) and not use)
+
+
+def cue_is_there(name: str, path: Path) -> bool:
+    """Whether the net of a cue is there, or could be downloaded; if not, a warning says why."""
+    try:
+        CUES[name].fetch_net()
+    except (UserError, OSError) as e:
+        log.warning("%s: its cue is left out: %s", path, e)
+        return False
+    return True
 
 
 def caffe_model(net: Path, weights: Path, classes: Optional[str],
@@ -80,10 +101,10 @@ def caffe_model(net: Path, weights: Path, classes: Optional[str],
     about, files = read_about(net, weights), find_weights(net, weights)
     names = read_classes(classes) if classes else tuple(about.get("classes", VOC_CLASSES))
 
-    def fingerprint(path):
+    def name_and_digest(path):
         return f"{path.name} sha256 {digest(path)[:16]}"
     return ModelSource(names, size or about.get("size", LONG_SIDE),
-                      {"net": fingerprint(net), "weights": [fingerprint(path) for path in files]},
+                      {"net": name_and_digest(net), "weights": [name_and_digest(path) for path in files]},
                       functools.partial(contextlib.nullcontext, (net, files)), "heads", about)
 
 
@@ -116,6 +137,7 @@ class LoadedModel(NamedTuple):
     forward: Forward                # a photograph as the net sees it -> its scores, L x h x w
     grid: tuple[int, float]         # stride and offset of its scores, in pixels
     size: Union[int, list]
+    cue: Optional[dict] = None      # see ModelSource; its surfaces are labels here
 
     def reduce(self, rgb: np.ndarray) -> np.ndarray:
         """The photograph as the net sees it; the largest, if at several sizes."""
@@ -123,12 +145,16 @@ class LoadedModel(NamedTuple):
 
     def scores(self, rgb: np.ndarray, name: object = "the photograph", mirror: bool = False) -> Scores:
         """The scores of a photograph of any size, the mean over the sizes that the net sees, and over the photograph
-        and its mirror image if wished; name: what an error calls it."""
+        and, optionally, its mirror image; name: what an error calls it."""
         images = {image.shape: image for image in (shrink(rgb, size) for size in sizes_of(self.size))}
         found = [self.scores_at(image, name) for image in images.values()]
         if mirror:
             found += [mirrored(self.scores_at(np.ascontiguousarray(image[:, ::-1]), name)) for image in images.values()]
-        return mean_scores(found)
+        scores = mean_scores(found)
+        if not self.cue:
+            return scores
+        S = load_cue(self.cue["name"])(rgb)
+        return weigh(scores, S, rgb.shape[:2], self.cue["exponent"], self.cue["surfaces"])
 
     def scores_at(self, image: np.ndarray, name: object) -> Scores:
         values = self.forward(image)
@@ -147,7 +173,12 @@ def load_model(files: ModelSource, engine: str = "auto", gpu: Optional[int] = No
         except UserError as e:
             raise UserError(why_unfit(prototxt, weights) or e) from None
         check_labels(len(forward(np.zeros((*TRIAL, 3), np.uint8))), prototxt, files.classes)
-        return LoadedModel(forward, score_grid(prototxt), files.size)
+        return LoadedModel(forward, score_grid(prototxt), files.size, cue_with_labels(files.cue, files.classes))
+
+
+def cue_with_labels(cue: Optional[dict], classes: Sequence[str]) -> Optional[dict]:
+    """The cue of a model, with labels in place of the names of its surfaces."""
+    return cue and {**cue, "surfaces": [classes.index(name) for name in cue["surfaces"]]}
 
 
 class SegmentOptions(NamedTuple):
@@ -192,7 +223,7 @@ def labels_of(recipe: SegmentOptions, found: np.ndarray) -> np.ndarray:
 
 def segment_files(work: Sequence[tuple[Path, ...]], files: ModelSource, recipe: SegmentOptions, jobs: Jobs = 1,
                   engine: str = "auto", gpu: Optional[int] = None) -> Iterator[Outcome]:
-    """Make (mask, *others) of every (photograph, mask, *others), on `jobs` cores or on a cluster: Segmenter's answers,
+    """Make (mask, *others) of every (photograph, mask, *others), on `jobs` cores or on a cluster: Segmenter's outcomes,
     in any order.
 
     Each process has a net of its own and one thread.
@@ -205,14 +236,14 @@ def segment_files(work: Sequence[tuple[Path, ...]], files: ModelSource, recipe: 
 
 
 def no_mask(why: str, source: Path, *outputs: Path) -> str:
-    """The answer for a photograph that ends its worker."""
+    """The outcome for a photograph that ends its worker."""
     return f"{source}: {why}"
 
 
 class Segmenter:
     """Makes the files of one photograph after the other: segmenter(photograph, mask, *others).
 
-    Of the others, .jpg is an overlay and .npz holds the probabilities. The answer is the objects that the CRF lost,
+    Of the others, .jpg is an overlay and .npz holds the probabilities. The outcome is the objects that the CRF lost,
     mostly [], or one line on why this photograph has no mask. A UserError is about the model: none will have one.
 
     It can be sent to other processes. The net is not sent: each process loads it when it needs it first.
@@ -250,7 +281,8 @@ def mask_settings_of(files: ModelSource, recipe: SegmentOptions) -> dict:
     """
     tags = [files.classes[label] for label in recipe.labels] if recipe.labels != every_label(files) else None
     return {"tool": "infer", **files.identity, "size": files.size, "tags": tags, "ilp": recipe.prior,
-            "crf": recipe.preset and recipe.preset._asdict(), **({"mirror": True} if recipe.mirror else {})}
+            "crf": recipe.preset and recipe.preset._asdict(), **({"mirror": True} if recipe.mirror else {}),
+            **({"cue": "none"} if files.without_cue else {})}
 
 
 def write_outputs(rgb: np.ndarray, scores: Scores, recipe: SegmentOptions, classes: Sequence[str], settings: dict,

@@ -5,6 +5,7 @@ A file holds `probabilities`, L x h x w float16, the long side at most 500; `cla
 """
 import io
 import json
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
@@ -20,6 +21,12 @@ from ccnn.images.reading import read_image, shrink
 
 SMALLEST = 6e-8         # the smallest positive float16
 
+MOST_BYTES = 2 * VOID * LONG_SIDE ** 2 + (1 << 20)          # of the largest file that save_probabilities writes
+
+MEMBERS = ("probabilities", "classes", "crf")
+
+REMEDY = "make it with ccnn segment --probabilities"
+
 
 def save_probabilities(path: Path, p: np.ndarray, classes: Sequence[str], preset: Optional[Preset]) -> None:
     data = io.BytesIO()             # on a full disk NumPy leaves its archive open, which ends in a traceback
@@ -31,12 +38,11 @@ def save_probabilities(path: Path, p: np.ndarray, classes: Sequence[str], preset
 
 def read_probabilities(path: Path) -> np.ndarray:
     """L x h x w float32, checked; UserError if they went through a CRF."""
-    try:
-        with np.load(path) as file:
-            done = str(file["crf"]) if "crf" in file else ""
-            p = file["probabilities"].astype(np.float32)
-    except Exception as e:      # a damaged archive fails in many ways: zipfile, zlib, struct, pickle, EOF, ...
-        raise UserError(f"{path}: holds no probabilities ({e}); make it with ccnn segment --probabilities") from None
+    stored = load_members(path)
+    done, p = str(stored.get("crf", "")), stored["probabilities"]
+    if p.dtype.kind != "f":
+        raise UserError(f"{path}: probabilities must be floating-point numbers, got {p.dtype}; {REMEDY}")
+    p = p.astype(np.float32)
     if done:
         raise UserError(f"{path}: went through the CRF before; make it with ccnn segment without --crf")
     if p.ndim != 3 or not p.size or p.shape[0] >= VOID:
@@ -47,9 +53,23 @@ def read_probabilities(path: Path) -> np.ndarray:
 
 
 def names_of(path: Path) -> list[str]:
-    """The names of the labels; empty if a file, which read_probabilities takes, does not tell."""
-    with np.load(path) as file:
-        return [str(name) for name in file["classes"]] if "classes" in file else []
+    """The names of the labels; empty if a file, which read_probabilities takes, does not say."""
+    return [str(name) for name in np.atleast_1d(load_members(path).get("classes", []))]
+
+
+def load_members(path: Path) -> dict[str, np.ndarray]:
+    """What an .npz file holds, with probabilities. UserError if it is damaged, or larger than it can be."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+        if size > MOST_BYTES:
+            raise ValueError(f"{size >> 20} MB; at most {MOST_BYTES >> 20} are read")
+        with np.load(path) as file:
+            found = {name: value for name in MEMBERS
+                     if name in file.files and isinstance(value := file[name], np.ndarray)}
+        return {"probabilities": found["probabilities"], **found}
+    except Exception as e:      # a damaged archive fails in many ways: zipfile, zlib, struct, pickle, EOF, ...
+        raise UserError(f"{path}: holds no probabilities ({str(e) or type(e).__name__}); {REMEDY}") from None
 
 
 def log_probabilities(p: np.ndarray) -> np.ndarray:

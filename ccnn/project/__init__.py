@@ -1,4 +1,4 @@
-"""A folder of one's own photographs: read it, check it, learn from it, report what was learned."""
+"""A folder of your own photographs: read it, check it, learn from it, report what was learned."""
 from ccnn.project.folder import read_folder
 
 __all__ = ["read_folder"]

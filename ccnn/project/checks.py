@@ -91,8 +91,10 @@ def check_tags(present, classes):
         sentences.append(f"There is one photograph. A training needs {FEW} or more of each class, and some without "
                          "any.")
     if not counts.all():
-        sentences.append(f"No photograph shows {some(names[counts == 0])}: the net will never find it. Tag some, or "
-                         "remove the name from classes.txt.")
+        several = (counts == 0).sum() > 1
+        sentences.append(f"No photograph shows {some(names[counts == 0])}: the net will never find "
+                         f"{'them' if several else 'it'}. Tag some, or remove the name{'s' if several else ''} from "
+                         "classes.txt.")
     few = [f"{name} in {count}" for name, count in zip(names, counts) if 0 < count < FEW]
     if few and len(tags) > 1:
         sentences.append(f"Few photographs show {some(few, quoted=False)}: masks of such a class will be poor. "
@@ -156,7 +158,7 @@ def perceptual_hashes(folder):
         try:
             found[id] = perceptual_hash(known.file)
         except ImageError as error:
-            mistakes.append(("", f"{error}; mend it, or remove its row"))
+            mistakes.append(("", f"{error}; fix it, or remove its row"))
     if len(mistakes) == 1:
         raise ImageError(mistakes[0][1])        # it names the file
     if mistakes:

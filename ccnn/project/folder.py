@@ -28,6 +28,8 @@ from ccnn.inference.model_file import check_classes
 from ccnn.supervision.rules import Rules
 from ccnn.supervision.rules_file import RULES_FILE, read_rules
 
+SEPARATORS = ";,|"          # between tags in tags.csv
+
 NAMED = 3                   # photographs that a sentence names; the others are counted
 
 
@@ -101,22 +103,34 @@ def read_folder(root: str) -> PhotoFolder:
     """Read and check the folder. UserError names what is wrong, all mistakes of one file at once."""
     settings = folder_settings(root)
     data = DataSet(**settings)
-    try:
-        check_classes(data.classes)
-    except ValueError as error:
-        raise UserError(f"{settings['classes']}: {error}") from None
+    check_class_names(data.classes, settings["classes"])
     photographs = {id: tagged_photograph(data, id, file) for id, file in zip(data.ids, data.image_files())}
     listed = {known.name for known in photographs.values()}
     if data.csv is None:
         system = "boxes"
     else:
         system = "size" if any(known.large.any() for known in photographs.values()) else "tags"
+    if not any(known.present[1:].any() for known in photographs.values()):
+        raise UserError(f"{root}: no photograph has a tag, so there is nothing to learn; write what they show into "
+                        "tags.csv, or tag them on a page: ccnn studio")
     rules, found = Path(root, RULES_FILE), list_photographs(image_folder(root))
     return PhotoFolder(
         Path(root), settings, tuple(data.classes), photographs, system,
         read_rules(str(rules), data.classes) if rules.is_file() else None,
         [] if system == "boxes" else [path for path in found.paths if "/" not in path and path not in listed],
         {path: why for path, why in found.skipped.items() if "/" not in path and path not in listed})
+
+
+def check_class_names(classes: Collection[str], path: str) -> None:
+    """UserError unless a model can hold the names, and a table several of them in a field. path : for the message"""
+    try:
+        check_classes(classes)
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from None
+    for name in classes:
+        if set(name) & set(SEPARATORS):
+            raise UserError(f"{path}: the class {name!r} holds one of {' '.join(SEPARATORS)}, which stand between "
+                            "tags; rename it")
 
 
 def tagged_photograph(data: DataSet, id: str, file: str) -> TaggedPhotograph:

@@ -14,10 +14,9 @@ import numpy as np
 
 from ccnn.images.grid import Scores, mean_scores
 from ccnn.images.reading import fit, upright_shape
-from ccnn.nets.backbones import VGG16
 from ccnn.nets.caffe_files import parse_net, read_caffemodel
 from ccnn.solver.constraints import Constraints
-from ccnn.supervision.known import solve
+from ccnn.supervision.builder import solve
 from ccnn.training.head import HeadNet
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ def predict(project: "Project", weights: Path, ids: Sequence[str], split: Option
         for size, net in nets.items():
             sample = net.sample(number)
             f = net.scores(net.from_arrays(arrays), sample)
-            scores = Scores(f.reshape(len(f), *sample.grid), fit(height, width, size), VGG16.stride, VGG16.offset)
+            scores = project.recipe.backbone.scores(f.reshape(len(f), *sample.grid), (height, width), size)
             loss = net.loss(f, sample.target, np.empty_like(f))
             predictions.append(Prediction(id, (height, width), scores, loss, sample.target))
         scores = mean_scores([prediction.scores for prediction in predictions])

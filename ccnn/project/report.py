@@ -82,7 +82,8 @@ def page(report):
 
 def card(photograph):
     """What the contact sheet says of a photograph."""
-    return {"photograph": photograph, "contradictions": contradictions(photograph), "bars": bars(photograph)}
+    return {"photograph": photograph, "contradictions": contradictions(photograph.areas, photograph.tags),
+            "bars": bars(photograph)}
 
 
 def pictured(photograph, classes, side):
@@ -93,12 +94,15 @@ def pictured(photograph, classes, side):
     return {"picture": shrink(photograph.picture, side), "alt": f"{photograph.name}. Tags: {tags}. Found: {found}."}
 
 
-def contradictions(photograph):
-    """[(label, its area if it is not tagged, None if it is tagged and hardly found)], the largest areas first."""
-    absent = [(label, area) for label, area in enumerate(photograph.areas)
-              if label != BACKGROUND and label not in photograph.tags and area >= NOTICED]
+def contradictions(areas, tags):
+    """[(label, its area if it is not tagged, None if it is tagged and hardly found)], the largest areas first.
+
+    areas : (L,) shares of the photograph that the model, not knowing the tags, gives each label   tags : labels
+    """
+    absent = [(label, area) for label, area in enumerate(areas)
+              if label != BACKGROUND and label not in tags and area >= NOTICED]
     return (sorted(absent, key=lambda one: (-one[1], -one[0]))
-            + [(label, None) for label in photograph.tags if photograph.areas[label] < FOUND])
+            + [(label, None) for label in tags if areas[label] < FOUND])
 
 
 def bars(photograph):

@@ -1,12 +1,12 @@
 """What a model has learned from a folder: its masks, the tags it finds on photographs held out, the report.
 
     entries = report_entries(project)                       # one per photograph
-    tallies, sentence = hold_out(project, folds(project))   # short trainings, each without some of the photographs
-    write_results(project, warnings, entries, tallies, sentence)
+    held = hold_out(project, folds(project))                # short trainings, each without some of the photographs
+    write_results(project, warnings, entries, held)
 """
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Optional
+from typing import NamedTuple, Optional
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from ccnn._util.files import whole_file
 from ccnn._util.progress import Progress
 from ccnn._util.text import plural
 from ccnn._util.work_folder import remove
+from ccnn.evaluation.scores import confusion, scored
 from ccnn.images.grid import label_map
 from ccnn.images.overlays import thumbnail
 from ccnn.images.reading import fit, read_image
@@ -47,7 +48,8 @@ def report_entries(project: Project) -> list:
     for prediction in Progress(predict(project, project.weights, ids), total=len(ids), unit="image", desc="report"):
         photograph = folder.photographs[prediction.id]
         rgb = read_image(photograph.file)
-        mask = label_map(prediction.scores.values, *prediction.scores.cells(*fit(rgb.shape[0], rgb.shape[1], side)))
+        scores = project.final_scores(prediction)
+        mask = label_map(scores.values, *scores.cells(*fit(rgb.shape[0], rgb.shape[1], side)))
         found.append(ReportEntry(
             photograph.name, thumbnail(rgb, mask, side), tuple(np.flatnonzero(photograph.present[1:]) + 1),
             shares(mask, len(folder.classes)), area_bounds(prediction.constraints), prediction.loss))
@@ -72,14 +74,18 @@ def folds(project: Project) -> list:
     return parts if number == FOLDS else parts[:1]
 
 
-def hold_out(project: Project, parts: list) -> tuple:
-    """([Tally] of each class but the background, a sentence), from short trainings without the photographs held out.
+class HeldOut(NamedTuple):
+    """What short trainings found on photographs that they did not see."""
+    tallies: Optional[list]     # [Tally] of each class but the background; None: nothing was held out
+    sentence: str               # how they were held out, or why none was
+    confusion: Optional[np.ndarray] = None      # C[marked, found] in pixels, on those that somebody has marked
 
-    parts : folds(project)
-    """
+
+def hold_out(project: Project, parts: list) -> HeldOut:
+    """Train shortly without the photographs held out, and look at these. parts : folds(project)"""
     ids = list(project.folder.photographs)
     if len(ids) < LEAST:
-        return None, f"Nothing was held out: that takes at least {LEAST} photographs."
+        return HeldOut(None, f"Nothing was held out: that takes at least {LEAST} photographs.")
     place, trainings = project.work / f"folds/{json_digest(project.inputs)}", []
     for k, held in enumerate(parts):
         split = write_list(place / f"{k}.txt", [id for id in ids if id not in set(held)])
@@ -90,57 +96,90 @@ def hold_out(project: Project, parts: list) -> tuple:
         run_all(trainings, jobs=2)
     elif any(training.run() for training in trainings):
         raise KeyboardInterrupt
-    tallies = np.zeros((len(project.folder.classes) - 1, 3), int)
+    labels = len(project.folder.classes)
+    tallies, C = np.zeros((labels - 1, 3), int), np.zeros((labels, labels), np.int64)
     for k, (held, training) in enumerate(zip(parts, trainings)):
         split = write_list(place / f"{k}-held.txt", held)
         for prediction in predict(project, training.model, held, split):
             tallies += tally(project, prediction)
+            C += marked_pixels(project, prediction)
     remove(place.parent)
     how = f"{len(parts[0])} of {len(ids)} photographs were held out of a short training."
     if len(parts) > 1:
         how = f"Each photograph was held out once: {len(parts)} short trainings, each without a part of them."
-    return [Tally(*map(int, row)) for row in tallies], (
-        f"{how} A class is found if it covers {FOUND:.0%} of a photograph or more; if it is not tagged, {NOTICED:.0%}.")
+    return HeldOut([Tally(*map(int, row)) for row in tallies], (
+        f"{how} A class is found if it covers {FOUND:.0%} of a photograph or more; if it is not tagged, {NOTICED:.0%}."
+        ), C)
+
+
+def marked_pixels(project: Project, prediction: Prediction) -> np.ndarray:
+    """C[marked, found] in pixels of one photograph: how the mask, made without the marks, agrees with them."""
+    scribbles, labels = project.folder.rules and project.folder.rules.scribbles, len(project.folder.classes)
+    marks = scribbles.read(prediction.id) if scribbles else None
+    if marks is None:
+        return np.zeros((labels, labels), np.int64)
+    scores = project.final_scores(prediction)
+    return confusion(marks, label_map(scores.values, *scores.cells(*marks.shape)), labels)
 
 
 def tally(project: Project, prediction: Prediction) -> np.ndarray:
     """found, missed, false of each class, on one photograph."""
     present = project.folder.photographs[prediction.id].present[1:]
-    f = prediction.scores.values
+    f = project.final_scores(prediction).values
     area = shares(f.argmax(axis=0), len(f))[1:]                                # on the grid: nobody will see this mask
     return np.stack([present & (area >= FOUND), present & (area < FOUND), ~present & (area >= NOTICED)], axis=1)
 
 
 def write_list(path, ids: Sequence[str]) -> Path:
     with whole_file(path) as part:
-        part.write_text("".join(f"{id}.jpg\n" for id in ids))       # the reader drops one suffix
+        part.write_text("".join(f"{id}.jpg\n" for id in ids), encoding="utf-8")     # the reader drops one suffix
     return Path(path)
 
 
-def scores(project: Project, tallies: Optional[list]) -> Optional[dict]:
+def scores(project: Project, held: HeldOut) -> Optional[dict]:
     """The scores on photographs held out, as the model file keeps them."""
-    if not tallies:
+    if not held.tallies or held.confusion is None:
         return None
-    return {"tags held out": {name: tally._asdict() for name, tally in zip(project.folder.classes[1:], tallies)}}
+    names, C = project.folder.classes, held.confusion
+    iou = scored("marks", "held out", False, C).iou if C.any() else [None] * len(names)
+    iou = [None if share is None else round(float(share) / 100, 4) for share in iou]
+    classes = [{"name": name, **tally._asdict(), "iou": iou[label], "pixels": int(C[label].sum())}
+               for label, (name, tally) in enumerate(zip(names[1:], held.tallies), 1)]
+    known = [share for share in iou if share is not None]
+    before = project.state and project.state.before
+    return {"tags held out": {name: tally._asdict() for name, tally in zip(names[1:], held.tallies)},
+            "held out": {"held_out": held.sentence, "classes": classes,
+                         "mean_iou": round(sum(known) / len(known), 4) if known else None,
+                         "before": (before or {}).get("held out")}}
 
 
 # The report
 
-def write_results(project: Project, warnings: list, photographs: list, tallies: Optional[list], held_out: str) -> None:
+def write_results(project: Project, warnings: list, photographs: list, held: HeldOut) -> None:
     """photos/report.html"""
     folder = project.folder
     assert project.state, "train() comes first"
     counts = ", ".join(f"{name} {number}" for name, number in folder.images_with().items())
     write_report(project.report, Report(
         title=folder.path.resolve().name, classes=folder.classes, photographs=photographs, losses=losses(project),
-        tallies=tallies, held_out=held_out, warnings=warnings, steps=next_steps(folder.path),
+        tallies=held.tallies, held_out=held.sentence, warnings=warnings, steps=next_steps(folder.path),
         facts={"photographs": f"{plural(len(photographs), 'photograph')} ({counts})",
                "learned from": {"tags": "tags", "size": "tags and sizes", "boxes": "boxes"}[folder.system],
                "bounds": ", ".join(f"{key} {value}" for key, value in project.bounds.items()),
                "training": "{} steps of 4 photographs from what is known of them, then {} from the labels that "
                            "followed; seed {}".format(*project.state.steps, project.seed),
                "size": f"photographs are seen with long sides of {' and '.join(map(str, project.recipe.sizes))} pixels",
+               **cue_facts(project),
                "model": f"{project.model.name}, written by ccnn {ccnn.__version__}"}))
+
+
+def cue_facts(project: Project) -> dict[str, str]:
+    """What the report says of the cue, and whether each class is an object or a surface, and why."""
+    if not project.cue:
+        return {}
+    cue, names = project.cue, project.folder.classes
+    return {"cue": f"{cue.name} tells where objects are ({cue.licence}; trained on {cue.trained_on})",
+            **{f"kind of {names[label]}": f"{kind.word}: {kind.why}" for label, kind in project.kinds.items()}}
 
 
 def losses(project: Project) -> dict:

@@ -4,6 +4,7 @@ from typing import NamedTuple, Optional
 
 import numpy as np
 
+from ccnn.images.grid import sample
 from ccnn.images.labels import BACKGROUND, VOID
 from ccnn.supervision.marks import known_cells
 
@@ -21,6 +22,7 @@ class Annotation(NamedTuple):
     scribble: Optional[np.ndarray] = None   # H x W label ids of some pixels, VOID elsewhere
     share: Optional[float] = None           # of the background, known or guessed
     number: Optional[int] = None            # of the image in the list
+    cue: Optional[np.ndarray] = None        # h x w, 0..1: the map of a cue, of the whole image at any resolution
 
 
 class CroppedAnnotation:
@@ -32,8 +34,9 @@ class CroppedAnnotation:
     def __init__(self, annotation, y, x, flip, large_share):
         self.annotation, self.labels = annotation, annotation.labels
         self.y, self.x, self.mirrored, self.large_share = y, x, flip, large_share
-        self.mask, self.scribble = (array[:, ::-1] if flip and array is not None else array
-                                    for array in (annotation.mask, annotation.scribble))
+        self.mask, self.scribble, self.cue = (
+            array[:, ::-1] if flip and array is not None else array
+            for array in (annotation.mask, annotation.scribble, annotation.cue))
         self.boxes = annotation.boxes
         if flip and self.boxes is not None:
             self.boxes = [(label, y0, x.size - x1, y1, x.size - x0) for label, y0, x0, y1, x1 in self.boxes]
@@ -84,6 +87,11 @@ class CroppedAnnotation:
         for label, y0, x0, y1, x1 in sorted(self.box_cells(), key=lambda box: (box[1] - box[3]) * (box[4] - box[2])):
             cells[y0:y1, x0:x1] = label
         return cells
+
+    def cue_cells(self):
+        """h x w float32, the cue's map at every cell of the score grid."""
+        at = [(axis.cells + 0.5) * (length / axis.size) - 0.5 for axis, length in zip((self.y, self.x), self.cue.shape)]
+        return sample(np.asarray(self.cue, np.float32)[None], *at)[0]
 
     def label_cells(self):
         """h x w, the label at every cell of the score grid; of a scribble, the label marked around the cell."""

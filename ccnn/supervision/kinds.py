@@ -28,7 +28,7 @@ class SupervisionBlob(NamedTuple):
     name: str
     meaning: str
     dims: tuple         # of one image: numbers; "L", "H", "W" as in the scores; another letter for any number
-    needs: str          # what the data layer must read: "tags", "boxes", "mask" or "share"
+    needs: str          # what the data layer must read: "tags", "boxes", "mask", "share" or "cue"
     make: Callable      # ccnn.supervision.crops.CroppedAnnotation -> the array
     read: Callable      # the array -> what the constraint function takes; ValueError if the array holds anything else
     example: Any        # such a value for 2 labels on a grid of 2 x 2 cells, with which settings are tried
@@ -118,6 +118,11 @@ LABELS_BLOB = SupervisionBlob(
     make=lambda crop: crop.label_cells()[None], read=np.ravel, example=np.array([0, 1, 255, 255]))
 
 
+CUE_BLOB = SupervisionBlob(
+    "cue", "the map of a cue at every cell of the score grid, 0..1: how much it belongs to an object", (1, "H", "W"),
+    "cue", make=lambda crop: crop.cue_cells()[None], read=np.ravel, example=np.array([0.0, 1.0, 1.0, 0.0]))
+
+
 class Supervision:
     """A kind of supervision: its blobs, in the order of the loss layer's bottoms, and its constraint function."""
 
@@ -186,4 +191,4 @@ SUPERVISION = {
 def all_blobs():
     """{name: SupervisionBlob} of every kind: what the data layers can deliver."""
     of_kinds = [blob for kind in SUPERVISION.values() for blob in kind.blobs]
-    return {blob.name: blob for blob in [*of_kinds, LABELS_BLOB, FILLED_BOXES_BLOB, NUMBER_BLOB]}
+    return {blob.name: blob for blob in [*of_kinds, CUE_BLOB, LABELS_BLOB, FILLED_BOXES_BLOB, NUMBER_BLOB]}

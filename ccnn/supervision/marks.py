@@ -7,6 +7,7 @@ paint on a copy of the photograph, or on a transparent layer.
 import os
 import re
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -97,6 +98,45 @@ def known_cells(mask, rows, columns):
     most = votes.max(axis=2)
     clear = (most > 0) & ((votes == most[..., None]).sum(axis=2) == 1)
     return np.where(clear, first, VOID).astype(np.uint8)
+
+
+class Spread(NamedTuple):
+    """How far a mark reaches, in spread_marks."""
+    near: float = 4.0       # cells: the standard deviation of the distance
+    alike: float = 0.1      # the distance of features, 1 - cosine, at which the influence has fallen e-fold
+    margin: float = 1.0     # by which the label of a marked cell leads
+
+
+SPREAD = Spread()
+
+
+def spread_marks(f, x, cells, spread=SPREAD):
+    """The scores of a photograph whose cells are partly known: each cell follows the mark that it is most like.
+
+    f      L x H x W scores     x  C x H x W features of the cells     cells  H x W known labels, 255 elsewhere
+
+    Let l_j be the label of a marked cell j, and t_j >= 0 what it lacks to lead by `margin`. For each cell i
+
+        k_ij = exp(-|i - j|^2 / 2 near^2 - (1 - cos(x_i, x_j)) / alike)         j = the mark with the largest k_ij
+
+    and f_i(l_j) rises by k_ij t_j. A mark that the scores agree with has t = 0 and holds its surroundings as they are.
+    """
+    labels, n = len(f), f[0].size
+    raised, known = f.reshape(labels, n).astype(np.float32), np.flatnonzero(cells.ravel() != VOID)
+    if not known.size:
+        return f
+    label = cells.ravel()[known]
+    others = raised[:, known]
+    others[label, np.arange(known.size)] = -np.inf
+    lacks = np.maximum(0, others.max(axis=0) + spread.margin - raised[label, known])
+    x = x.reshape(len(x), n).astype(np.float32)
+    x /= np.maximum(np.linalg.norm(x, axis=0), 1e-12)
+    place = np.array(np.unravel_index(np.arange(n), f.shape[1:]), np.float32)
+    far = ((place[:, known, None] - place[:, None]) ** 2).sum(axis=0)
+    exponents = -far / (2 * spread.near ** 2) - (1 - x[:, known].T @ x) / spread.alike          # marks x cells
+    best = exponents.argmax(axis=0)
+    raised[label[best], np.arange(n)] += np.exp(exponents[best, np.arange(n)]) * lacks[best]
+    return raised.reshape(f.shape)
 
 
 def is_png(name):

@@ -8,7 +8,7 @@ Every rule is one linear row on p, for photographs whose tags have all of its cl
     larger      1/n sum_i p_i(A) - 1/n sum_i p_i(B)     >=  0
     together    1/n sum_i sum_{l of the rule} p_i(l)    >=  least,   <=  most
 
-A scribble is a mask: p_i(l) = 1 where it says l. What no linear row can say is refused.
+A scribble is a mask: p_i(l) = 1 where it says l. What a linear row cannot express is refused.
 
 The file overrides the default bounds of tags and sizes (tag_constraints, size_constraints): `apply` leaves out their
 bound on an area if the file gives the same bound, and any hard bound that contradicts the file.
@@ -45,11 +45,21 @@ class Rules:
     rules      [Rule]
     areas      {label: {"least": 0.1, "most": 0.5}}, what it says of single classes
     scribbles  Scribbles or None
+    cue        the name of the cue to use, or "none"; None: it does not say
+    kinds      {label: "object" or "surface"}, of classes of which it says that
     """
 
-    def __init__(self, path, classes, rules, areas, scribbles):
+    def __init__(self, path, classes, rules, areas, scribbles, cue=None, kinds=None):
         self.path, self.classes, self.rules, self.areas, self.scribbles = path, classes, rules, areas, scribbles
+        self.cue, self.kinds = cue, kinds or {}
         self._left_out = {}
+
+    def of_first(self, labels):
+        """The rules about the first labels alone: for a model that does not know those that were added since."""
+        if labels >= len(self.classes):
+            return self
+        return Rules(self.path, self.classes[:labels], [rule for rule in self.rules if max(rule.weights) < labels],
+                     self.areas, self.scribbles, self.cue, self.kinds)
 
     @property
     def handed(self):
@@ -79,7 +89,7 @@ class Rules:
                            regions=regions if any(rule.edge for rule in rules) else None)
 
     def apply(self, c, shape):
-        """c, what tags, sizes or boxes say of a photograph, and the rules; the rules go before."""
+        """c, what tags, sizes or boxes say of a photograph, and the rules, which take precedence."""
         rules = self.constraints(_present(c), shape)
         if rules is None:
             return c

@@ -1,5 +1,7 @@
 """Prior knowledge about classes, in a file that a person can write: constraints.toml.
 
+    cue = "none"                        what stands out in a photograph tells nothing here; before all tables
+
     [background]                        areas are fractions of the photograph
     least = 0.2
     most = 0.8
@@ -9,6 +11,8 @@
     most = 0.5
     touches = "lower"                   an edge: lower, upper, left, right, sides (left and right together); or a list
     share = 0.3                         of that edge; 0.1 if it is not said
+    kind = "object"                     it stands out, as cats do; or "surface", as sky, grass and cracks in a wall do
+                                        not. If it is not said, the photographs decide
 
     [[rule]]
     larger = ["cat", "mouse"]           the first is larger than the second
@@ -30,11 +34,15 @@ import re
 
 import numpy as np
 
-from ccnn._util.errors import Mistakes, UserError, reason, suggest
+from ccnn._util.errors import Mistakes, UserError, suggest
+from ccnn._util.foreign_files import read_bytes
+from ccnn.images.labels import BACKGROUND
 from ccnn.supervision.marks import Scribbles
 from ccnn.supervision.rules import EDGES, Rule, Rules
 
 RULES_FILE = "constraints.toml"        # its name in a folder of photographs
+
+KINDS = ("object", "surface")          # of a class
 
 TOUCH_SHARE = 0.1       # of an edge, if a class touches it
 TOGETHER_LEAST = 0.5    # "most of it"
@@ -57,7 +65,9 @@ def read_rules(path, classes):
     data = _read_toml(path)
     reader = _Reader(path, classes)
     for name, table in data.items():
-        if name == "rule":
+        if name == "cue" and not isinstance(table, dict):
+            reader.cue_name(table)
+        elif name == "rule":
             reader.rule_tables(table)
         elif name == "scribbles":
             reader.scribbles_table(table)
@@ -68,7 +78,7 @@ def read_rules(path, classes):
             reader.class_table(name, table)
     if reader.mistakes:
         raise Mistakes(path, reader.mistakes)
-    return Rules(path, classes, reader.rules, reader.areas, reader.scribbles)
+    return Rules(path, classes, reader.rules, reader.areas, reader.scribbles, reader.cue, reader.kinds)
 
 
 class _Reader:
@@ -77,14 +87,25 @@ class _Reader:
     def __init__(self, path, classes):
         self.path, self.classes = path, list(classes)
         self.rules, self.areas, self.scribbles, self.mistakes = [], {}, None, []
+        self.cue, self.kinds = None, {}
 
     def wrong(self, place, text):
         self.mistakes.append((place, text))
 
+    def cue_name(self, name):
+        if not isinstance(name, str):
+            return self.wrong("cue", f"= {_show(name)} must be the name of a cue, or \"none\"")
+        self.cue = name
+
     def class_table(self, name, table):
         place, label = f"[{name}]", self.classes.index(name)
-        if not self.is_table(place, table, ("least", "most", "touches", "share", "price")):
+        if not self.is_table(place, table, ("least", "most", "touches", "share", "price", "kind")):
             return
+        if "kind" in table and (table["kind"] not in KINDS or label == BACKGROUND):
+            self.wrong(place, f"kind = {_show(table['kind'])}: " + (
+                "the background is neither" if label == BACKGROUND else suggest(table["kind"], list(KINDS))))
+        elif "kind" in table:
+            self.kinds[label] = table["kind"]
         price = self.price(place, table)
         self.area(place, table, {label: 1}, price)
         self.areas[label] = {key: table[key] for key in ("least", "most") if key in table}
@@ -191,10 +212,10 @@ def _read_toml(path):
     except ImportError:             # before Python 3.11
         import tomli as tomllib
     try:
-        with open(path, encoding="utf-8-sig") as file:
-            return tomllib.loads(file.read())
-    except OSError as error:
-        raise UserError(f"{path}: cannot read the rules: {reason(error)}") from None
+        text = read_bytes(path, "the rules").decode("utf-8-sig")
+        if re.search(r"[\d_]{100}", text):                         # a million digits take minutes to read
+            raise UserError(f"{path}: holds a number of 100 digits or more; shorten it")
+        return tomllib.loads(text.replace("\r\n", "\n"))
     except (UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{path}: is not a text file in UTF-8: {error}") from None
     except tomllib.TOMLDecodeError as error:

@@ -12,13 +12,14 @@ An image has n pixels (cells of the score grid) and L labels. Constraints are ro
     mean_i regions_ji sum_l A_jl p_i(l)  >=  b_j - xi_j         xi_j >= 0 at price beta_j
     p_i(l) = 0                                                  for l not in S_i, the labels that pixel i may take
 
-There are four sources. They are combined in this order, and a later one overrides the earlier ones:
+There are five sources. They are combined in this order, and a later one overrides the earlier ones:
 
     1  kind     tags, sizes, boxes or the share of the background: rows and S_i (ccnn.supervision.kinds)
-    2  extra    more rows, for example what a saliency map suggests; a pixel may take what both 1 and 2 allow
-    3  rules    rows of constraints.toml. A row of 1 or 2 is left out if it bounds an area that the file bounds in the
+    2  cue      rows of a map of what stands out (ccnn.supervision.cue_rows), which replace guesses of 1
+    3  extra    more rows; a pixel may take what both 1 and 3 allow
+    4  rules    rows of constraints.toml. A row of 1 to 3 is left out if it bounds an area that the file bounds in the
                 same direction, or if it is hard and contradicts the file (ccnn.supervision.rules)
-    4  pixels   label l_i at the pixels i in M, from a mask, points or scribbles: S_i = {l_i} for i in M. If M covers
+    5  pixels   label l_i at the pixels i in M, from a mask, points or scribbles: S_i = {l_i} for i in M. If M covers
                 mask_share of the image or more, it is a segmentation: areas need not be guessed, and there are no rows
 
 p minimises mean_i KL(p_i || softmax(f)_i) + beta' xi. It exists unless hard rows contradict each other or S_i, for
@@ -35,7 +36,8 @@ import numpy as np
 from ccnn.solver.constraints import Constraints
 from ccnn.solver.dual import Solution, maximize, maximize_batch
 from ccnn.supervision.constraints import mask_constraints
-from ccnn.supervision.kinds import LABELS_BLOB
+from ccnn.supervision.cue_rows import with_cue
+from ccnn.supervision.kinds import CUE_BLOB, LABELS_BLOB
 
 MASK_SHARE = 0.5        # of the pixels: a mask that labels this many is a segmentation
 
@@ -47,14 +49,15 @@ class ConstraintBuilder:
     bounds      {name: number}, keyword arguments of its constraint function; "inf" is the price of a hard row
     rules       the rules of constraints.toml, or None
     mask_share  see with_known_pixels
+    surfaces    labels of which a cue tells nothing, because they are no objects
     """
 
-    def __init__(self, kind, bounds=None, rules=None, mask_share=MASK_SHARE):
-        self.kind, self.rules, self.mask_share = kind, rules, mask_share
+    def __init__(self, kind, bounds=None, rules=None, mask_share=MASK_SHARE, surfaces=()):
+        self.kind, self.rules, self.mask_share, self.surfaces = kind, rules, mask_share, surfaces
         self.bounds = {name: float(value) for name, value in (bounds or {}).items()}
         self._cached = functools.lru_cache(maxsize=1000)(self._from_bytes)
 
-    def build(self, arrays, labels, shape, pixels=None, extra=None):
+    def build(self, arrays, labels, shape, pixels=None, extra=None, cue=None):
         """The Constraints of one image.
 
         arrays  one per blob of the kind, as the data layer delivers them
@@ -62,11 +65,14 @@ class ConstraintBuilder:
         shape   (H, W) of the score grid
         pixels  None, or H x W label ids, 255 where the label is unknown
         extra   None, or Constraints on the same grid
+        cue     None, or H x W: the map of a cue, 0..1
         """
         if self.kind.fits_any_image:            # many images have the same tags: build their constraints once
             c = self._cached(labels, *(np.asarray(array, np.float32).tobytes() for array in arrays))
         else:
             c = self.kind.constraints(arrays, labels, shape, **self.bounds)
+        if cue is not None:
+            c = with_cue(c, CUE_BLOB.read(cue), self.surfaces)
         if extra is not None:
             c = c & extra
         if self.rules:

@@ -6,6 +6,14 @@ from scipy.special import softmax
 import ccnn
 from ccnn.images.labels import VOID
 from ccnn.solver.constraints import Constraints
+from ccnn.supervision.builder import (
+    ConstraintBuilder,
+    solve,
+    solve_batch,
+    violation,
+    with_known_pixels,
+    without_rows,
+)
 from ccnn.supervision.constraints import (
     AreaRow,
     area_bounds,
@@ -17,14 +25,6 @@ from ccnn.supervision.constraints import (
     with_area_bounds,
 )
 from ccnn.supervision.kinds import SUPERVISION
-from ccnn.supervision.known import (
-    ConstraintBuilder,
-    solve,
-    solve_batch,
-    violation,
-    with_known_pixels,
-    without_rows,
-)
 from ccnn.supervision.rules_file import read_rules
 
 CLASSES = ["background", "cat", "dog"]
