@@ -1,31 +1,56 @@
-"""Tags as other programs store them. One small reader per format; every reader returns the same:
+"""Labels as other programs store them, recognised by content.
 
-    {image name: Labels(tags, large, boxes, place)}, {what was left out: how often}
+    kind, images, skipped = read_source("export.json")          # {image name: Labels(tags, large, boxes, place)}
+    found = read_masks("export.json")                           # the same as masks, drawn one after the other
 
-    a table            CSV, see ccnn.annotations.table
+    a table            CSV, see ccnn.annotations.tag_table: tags alone
     a folder per class photos/cat/*.jpg; a photograph that lies in two folders has both tags
+    masks              a folder of label PNGs, as ccnn segment writes them
     VOC XML            a folder of files, one per photograph, as labelImg and others write them
     COCO JSON          instances: images, annotations, categories
     Label Studio       the JSON export, or JSON-MIN
     CVAT               "CVAT for images 1.1"
+    YOLO               a folder with data.yaml or classes.txt, and labels/*.txt
+    LabelMe            a folder of JSON files, or one
 
-A reader yields (name, objects, place) per photograph. objects are (class name, box or None, area or None): the box
-as (y0, x0, y1, x1) and the area, all in fractions of the photograph. `collect` does the rest, the same for all.
+A reader yields a Photograph(name, objects, place, shape) each, see ccnn.annotations.regions. `collect` makes tags of
+them, `read_masks` masks, the same for all.
 """
 import os
 import re
 from collections import Counter
+from collections.abc import Sequence
+from typing import Callable, NamedTuple, Optional
+
+import numpy as np
 
 from ccnn._util.errors import UserError
 from ccnn._util.files import digest
-from ccnn._util.foreign_files import decode, fractions, get, items, number, numbers, parse_json, parse_xml, read_bytes
+from ccnn._util.foreign_files import decode, fractions, number, parse_json, parse_xml, read_bytes
 from ccnn._util.text import plain
+from ccnn.annotations.coco import categories, read_coco
+from ccnn.annotations.cvat import class_names, read_cvat
 from ccnn.annotations.label_studio import read_label_studio, read_label_studio_min
-from ccnn.annotations.table import Labels, merged, read_table
-from ccnn.images.labels import BACKGROUND, VOC_CLASSES
+from ccnn.annotations.labelme import is_labelme, read_labelme
+from ccnn.annotations.mask_files import list_masks, read_mask_files
+from ccnn.annotations.regions import Object, Photograph
+from ccnn.annotations.tag_table import Labels, merged, read_table
+from ccnn.annotations.yolo import label_files, names_file, read_names, read_yolo
+from ccnn.images.labels import BACKGROUND, VOC_CLASSES, VOID
 from ccnn.images.listing import list_photographs
 
 LARGE_AREA = 0.1        # a class with more of the photograph is large (paper, section 5)
+
+MASKS = "masks"
+
+LOOKED_AT = 5           # JSON files of a folder, to see whether they are LabelMe's
+
+
+class Source(NamedTuple):
+    kind: str                       # the name of its format
+    reader: Optional[Callable]      # reader(path, content, skipped) yields Photographs; None of a table
+    content: object                 # what was read to find out
+    classes: Sequence[str] = ()     # the names that it declares, in its order, without the background
 
 
 def read_source(path, classes=None):
@@ -33,58 +58,88 @@ def read_source(path, classes=None):
 
     classes : names that count, None: all. In a table any other name is a mistake; elsewhere it is left out and counted.
     """
-    kind, reader, content = recognise(path)
-    if reader is None:
-        return kind, *read_table(path, classes)
+    source = recognise(path)
+    if source.reader is None:
+        return source.kind, *read_table(path, classes)
     skipped = Counter()
-    return kind, collect(reader(path, content, skipped), classes, skipped), skipped
+    return source.kind, collect(source.reader(path, source.content, skipped), classes, skipped), skipped
 
 
 def recognise(path):
-    """(name of the format, its reader or None for a table, what was read to find out)."""
+    """The Source that a file or folder is."""
     if os.path.isdir(path):
         return _recognise_folder(path)
     start = read_bytes(path)[:1000].lstrip(b"\xef\xbb\xbf\xff\xfe \t\r\n\0")
     if start.startswith(b"<"):
         root = parse_xml(path)
         if root.tag == "annotation":
-            return "VOC XML", read_voc, [path]
+            return Source("VOC XML", read_voc, [path])
         if root.tag == "annotations":
-            return "CVAT for images", read_cvat, root
+            return Source("CVAT for images", read_cvat, root, class_names(root))
         raise UserError(f"{path}: is XML of the kind <{root.tag}>; expected VOC's <annotation> or CVAT's <annotations>")
     if start[:1] in (b"{", b"["):
-        data = parse_json(path)
-        if isinstance(data, dict) and {"images", "annotations"} <= set(data):
-            return "COCO JSON", read_coco, data
-        if isinstance(data, list):
-            minimal = not any(isinstance(task, dict) and isinstance(task.get("data"), dict) for task in data)
-            return ("Label Studio JSON-MIN", read_label_studio_min, data) if minimal else \
-                   ("Label Studio JSON", read_label_studio, data)
-        raise UserError(f"{path}: is JSON, but neither COCO (images, annotations) nor Label Studio (a list of tasks)")
-    return f"a table ({decode(path)[1]})", None, None
+        return _recognise_json(path, parse_json(path))
+    return Source(f"a table ({decode(path)[1]})", None, None)
+
+
+def _recognise_json(path, data):
+    if isinstance(data, dict) and {"images", "annotations"} <= set(data):
+        return Source("COCO JSON", read_coco, data, [*categories(path, data).values()])
+    if is_labelme(data):
+        return Source("LabelMe", read_labelme, [path])
+    if isinstance(data, list):
+        minimal = not any(isinstance(task, dict) and isinstance(task.get("data"), dict) for task in data)
+        return Source("Label Studio JSON-MIN", read_label_studio_min, data) if minimal else \
+            Source("Label Studio JSON", read_label_studio, data)
+    raise UserError(f"{path}: is JSON, but neither COCO (images, annotations), LabelMe (shapes, imagePath) nor Label "
+                    "Studio (a list of tasks)")
 
 
 def _recognise_folder(path):
     if os.path.isfile(os.path.join(path, "annotations.xml")):
-        return "CVAT for images", read_cvat, parse_xml(os.path.join(path, "annotations.xml"))
+        root = parse_xml(os.path.join(path, "annotations.xml"))
+        return Source("CVAT for images", read_cvat, root, class_names(root))
+    masks, names = list_masks(path)
+    if masks:
+        return Source(MASKS, read_mask_files, (masks, names), names[1:])
     for folder in (os.path.join(path, "Annotations"), path):
-        names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-        files = [os.path.join(folder, name) for name in names if re.fullmatch(r"[^.].*\.xml", name, re.IGNORECASE)]
-        if files:
-            return "VOC XML", read_voc, files
+        found = files_in(folder, ".xml")
+        if found:
+            return Source("VOC XML", read_voc, found)
+    found = label_files(path)
+    if found:
+        return Source("YOLO", read_yolo, found, read_names(names_file(path)))
+    found = [os.path.join(place, name) for place in folders_in(path) for name in files_in(place, ".json", full=False)]
+    if any(is_labelme(parse_json(file)) for file in found[:LOOKED_AT]):
+        return Source("LabelMe", read_labelme, found)
     if any("/" in photograph for photograph in list_photographs(path).paths):
-        return "a folder per class", read_class_folders, None
-    raise UserError(f"{path}: has neither Annotations/*.xml nor a folder per class with photographs in it; "
-                    "name the file with the tags")
+        return Source("a folder per class", read_class_folders, None)
+    raise UserError(f"{path}: has neither masks, Annotations/*.xml, labels of YOLO or LabelMe nor a folder per class "
+                    "with photographs in it; name the file with the labels")
+
+
+def files_in(folder, suffix, full=True):
+    """The files of a folder with a suffix, in any case; hidden ones are left out."""
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    return [os.path.join(folder, name) if full else name for name in names
+            if name.lower().endswith(suffix) and not name.startswith(".")]
+
+
+def folders_in(path):
+    """A folder and those below it, in alphabetical order; hidden ones are left out."""
+    for place, folders, _ in os.walk(path):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield place
 
 
 def collect(photographs, classes, skipped):
     """{name: Labels} of what a reader yields."""
     known = None if classes is None else {plain(name): name for name in classes}
     images, areas = {}, {}
-    for name, objects, place in photographs:
+    for item in photographs:
+        name, objects, place, _ = Photograph(*item)
         kept = []
-        for label, box, area in objects:
+        for label, box, area, _ in (Object(*one) for one in objects):
             label = plain(label)
             if known is not None and label not in known:
                 skipped[f"objects of class {label!r}, which is not listed; --classes lists it"] += 1
@@ -111,6 +166,64 @@ def _large(areas):
     return tuple(label for label in total if total[label] > LARGE_AREA)
 
 
+# Masks
+
+class MaskSource(NamedTuple):
+    kind: str
+    classes: tuple                  # names of the labels, the background first
+    photographs: list               # Photograph
+    skipped: Counter
+
+
+def read_masks(path, classes=None):
+    """The MaskSource of a file or folder. classes : names that count, None: all"""
+    source, skipped = recognise(path), Counter()
+    if source.reader is None:
+        raise UserError(f"{path}: is {source.kind}, which says nothing of pixels; ccnn import-tags reads it")
+    photographs = [Photograph(*item) for item in source.reader(path, source.content, skipped)]
+    regions = [Object(*one).region for photograph in photographs for one in photograph.objects]
+    if regions and not any(region is not None for region in regions):
+        raise UserError(f"{path}: is {source.kind} with tags or boxes alone, which says nothing of pixels; ccnn "
+                        "import-tags reads it")
+    if classes is None:
+        found = {plain(Object(*one).label) for photograph in photographs for one in photograph.objects}
+        names = [*dict.fromkeys(map(plain, source.classes))]
+        names += sorted(found.difference(names), key=lambda name: (name.casefold(), name))
+        classes = (VOC_CLASSES[BACKGROUND], *(name for name in names if name != VOC_CLASSES[BACKGROUND]))
+    if not 2 <= len(classes) <= VOID:
+        raise UserError(f"{path}: has {len(classes) - 1} classes, and a mask holds 1 to {VOID - 1}; choose with "
+                        "--classes")
+    known = {*map(plain, classes)}
+    for photograph in photographs:
+        for one in map(plain, (Object(*one).label for one in photograph.objects)):
+            if one not in known and one != VOC_CLASSES[BACKGROUND]:
+                skipped[f"objects of class {one!r}, which is not listed; --classes lists it"] += 1
+    if None in regions:
+        skipped["tags, boxes and shapes without pixels"] = regions.count(None)
+    return MaskSource(source.kind, tuple(classes), photographs, skipped)
+
+
+def draw(source, photograph, shape=None, rest=BACKGROUND):
+    """The mask of a photograph: H x W label ids. What comes later in the file covers what came before.
+
+    shape : of the photograph, (height, width); None: as the file says
+    rest  : the label of the pixels that no object has; in masks they are void, because the background is an object
+    """
+    shape = shape or photograph.shape
+    if shape is None:
+        raise UserError(f"{photograph.place}: does not say how large {photograph.name!r} is; name the folder of the "
+                        "photographs with --photos")
+    mask = np.full(shape, VOID if source.kind == MASKS else rest, np.uint8)
+    known = {plain(name): label for label, name in enumerate(source.classes)}
+    for label, _, _, region in photograph.objects:
+        if region is not None and plain(label) in known:
+            try:
+                mask[region.draw(shape)] = known[plain(label)]
+            except UserError as error:
+                raise UserError(f"{photograph.name}: {error}") from None
+    return mask
+
+
 # A folder per class
 
 def read_class_folders(path, _, skipped):
@@ -131,7 +244,7 @@ def read_class_folders(path, _, skipped):
             skipped[f"{name!r} is the name of {len(keys)} different photographs: each has its own tag"] += 1
     for copies in groups.values():
         first = copies[0][0]
-        yield first, [(label, None, None) for _, label in copies], first
+        yield Photograph(first, [Object(label) for _, label in copies], first)
 
 
 # VOC
@@ -144,8 +257,8 @@ def read_voc(_, files, skipped):
         scaled = []
         for name, ymin, xmin, ymax, xmax in objects:
             box = fractions(ymin - 1, xmin - 1, ymax, xmax, height, width, skipped)     # counted from 1, inclusive
-            scaled.append((name, box, None))
-        yield stem, scaled, os.path.basename(file)
+            scaled.append(Object(name, box))
+        yield Photograph(stem, scaled, os.path.basename(file), size)
 
 
 def voc_objects(path):
@@ -162,61 +275,6 @@ def voc_objects(path):
             raise UserError(f"{where}: has no <name>")
         objects.append((name, *[number(item.findtext(f"bndbox/{side}"), f"{where}: bndbox/{side}")
                                 for side in ("ymin", "xmin", "ymax", "xmax")]))
-    size = tuple(int(text) if (text or "").strip().isdecimal() else 0
+    size = tuple(int(text) if re.fullmatch(r"\s*\d{1,9}\s*", text or "") else 0
                  for text in (root.findtext("size/height"), root.findtext("size/width")))
     return size if all(size) else None, objects
-
-
-# COCO
-
-def read_coco(path, data, skipped):
-    """Instances. An image without annotations has no class. `area` tells what is large, if width and height are there;
-    crowds count."""
-    names = {get(item, "id", (int, str), where): get(item, "name", str, where)
-             for item, where in items(data, "categories", path)}
-    images = {}
-    for item, where in items(data, "images", path):
-        size = [max(0, number(item.get(side) or 0, f"{where}: {side}")) for side in ("height", "width")]
-        name, place = get(item, "file_name", str, where), where.rpartition(", ")[2]
-        images[get(item, "id", (int, str), where)] = name, size, [], place
-    for item, where in items(data, "annotations", path):
-        image, category = (get(item, key, (int, str), where) for key in ("image_id", "category_id"))
-        if image not in images or category not in names:
-            skipped[f"annotations of {'an image' if image not in images else 'a category'} that is not listed"] += 1
-            continue
-        _, (height, width), objects, _ = images[image]
-        box = area = None
-        if item.get("bbox"):
-            x, y, w, h = numbers(item["bbox"], 4, f"{where}: bbox")
-            box = fractions(y, x, y + h, x + w, height, width, skipped)
-        if item.get("area") is not None and height and width:
-            area = number(item["area"], f"{where}: area") / (height * width)
-        objects.append((names[category], box, area))
-    for name, _, objects, place in images.values():
-        yield name, objects, place
-
-
-# CVAT
-
-def read_cvat(path, root, skipped):
-    """Tags, boxes, and the labels of polygons, masks and all other shapes."""
-    if root.find("track") is not None:
-        raise UserError(f"{path}: is CVAT's format for videos; export as \"CVAT for images 1.1\"")
-    for k, image in enumerate(root.findall("image"), 1):
-        where = f"{path}, image {k}"
-        if not image.get("name"):
-            raise UserError(f"{where}: has no name")
-        size = [number(image.get(side, "0"), f"{where}: {side}") for side in ("height", "width")]
-        objects = []
-        for shape in image:
-            if not shape.get("label"):
-                raise UserError(f"{where}: <{shape.tag}> has no label")
-            box = None
-            if shape.tag == "box" and number(shape.get("rotation", "0"), f"{where}: box rotation"):
-                skipped["boxes that are turned: their tags were taken"] += 1
-            elif shape.tag == "box":
-                y0, x0, y1, x1 = (number(shape.get(side), f"{where}: box {side}")
-                                  for side in ("ytl", "xtl", "ybr", "xbr"))
-                box = fractions(y0, x0, y1, x1, size[0], size[1], skipped)
-            objects.append((shape.get("label"), box, None))
-        yield image.get("name"), objects, f"image {k}"

@@ -3,26 +3,37 @@
     ccnn import-tags photos/Tags.csv                          shows what it understood, writes nothing
     ccnn import-tags photos/Tags.csv --write                  writes photos/tags.csv and photos/classes.txt
     ccnn import-tags export.json --photos photos --write      tags from elsewhere for the photographs of a folder
+    ccnn import-tags export.json --photos photos --marks --write      also polygons and masks, as known pixels
+    ccnn import-tags export.json --photos photos --boxes --write      boxes in the place of tags
 
 It reads, and recognises by content: a table (CSV as Excel writes it: UTF-8, UTF-16 or cp1252; comma, semicolon or
-tab), a folder per class (photos/cat/*.jpg), VOC XML, COCO JSON, Label Studio's JSON and JSON-MIN, CVAT for images.
+tab), a folder per class (photos/cat/*.jpg), VOC XML, COCO JSON, Label Studio's JSON and JSON-MIN, CVAT for images,
+YOLO's and LabelMe's folders, and folders of masks. ccnn convert makes masks of them.
+
+--marks writes photos/scribbles/NAME.png: the pixels inside of polygons and masks are known, the others stay unknown; of
+a folder of masks the background is known, too. --boxes writes photos/Annotations/NAME.xml, which ccnn learn takes
+where there is no tags.csv.
 """
 import csv
 import difflib
 import io
-import sys
 from collections import Counter
 from pathlib import Path
+from xml.etree import ElementTree
 
-from ccnn._util.errors import Mistakes, UserError, nearest
+from ccnn._util.errors import UserError, nearest
 from ccnn._util.files import rewrite
-from ccnn._util.text import printable
-from ccnn.annotations.importers import read_source
-from ccnn.annotations.table import merged, split_tags
+from ccnn._util.text import printable, some
+from ccnn.annotations.importers import draw, read_masks, read_source
+from ccnn.annotations.label_formats import check_name
+from ccnn.annotations.tag_table import merged, split_tags
 from ccnn.cli import command
 from ccnn.images.formats import READ, SUFFIX
-from ccnn.images.labels import BACKGROUND, VOC_CLASSES, read_classes
+from ccnn.images.ids import inside
+from ccnn.images.labels import BACKGROUND, VOC_CLASSES, VOID, indexed, read_classes
 from ccnn.images.listing import PhotographIndex, image_folder, skipped_sentence
+from ccnn.images.reading import upright_shape
+from ccnn.supervision.rules_file import RULES_FILE, read_rules
 
 SHOWN = 10      # lines per list; the rest is counted
 
@@ -36,10 +47,11 @@ def known_classes(given, list_file):
     return (read_classes(list_file), list_file) if list_file.is_file() else (None, None)
 
 
-def match(images, photographs):
-    """{path of a photograph: Labels}, and a line for every name that means none."""
-    found, lost = {}, []
-    for name, labels in images.items():
+def match_names(named, photographs):
+    """[(path of a photograph, what is said of it)] of {name: something with a place}, and a line for every name that
+    means none."""
+    found, lost = [], []
+    for name, labels in named.items():
         try:
             path = photographs.find(name)
         except UserError as error:
@@ -50,7 +62,16 @@ def match(images, photographs):
             lost.append(f"{labels.place}: {name!r}"
                         + (f": {why}" if why else f"; did you mean {near!r}?" if near else ""))
         else:
-            found[path] = merged(found[path], labels) if path in found else labels
+            found.append((path, labels))
+    return found, lost
+
+
+def match(images, photographs):
+    """{path of a photograph: Labels}, and the lines of match_names."""
+    found = {}
+    matched, lost = match_names(images, photographs)
+    for path, labels in matched:
+        found[path] = merged(found[path], labels) if path in found else labels
     return found, lost
 
 
@@ -70,8 +91,7 @@ def show(found, classes):
               + likely_mistake(name, count))
     boxes = sum(len(labels.boxes or ()) for labels in found.values())
     if boxes:
-        show_line(f"  {boxes} boxes are left out: tags.csv holds none (VOC XML in Annotations/ is trained on with "
-                  "boxes)")
+        show_line(f"  {boxes} boxes, which --boxes writes")
 
 
 def likely_mistake(name, count):
@@ -115,17 +135,73 @@ def tags_csv(found):
     return text.getvalue()
 
 
-def write(files, force):
-    """Write {path: text}; a file that says something else is replaced only by force."""
-    differing = [path for path, text in files.items() if path.exists() and path.read_bytes() != text.encode()]
+def write(files, force, root):
+    """Write {path: bytes} below the folder `root`; a file that says something else is replaced only by force."""
+    outside = [path for path in files if not inside(path.parent / "_", root)]
+    if outside:
+        raise UserError(f"{outside[0]}: is not in {root}, where alone files are written; remove the link, or the "
+                        f"folder that {RULES_FILE} names")
+    differing = [path for path, data in files.items() if path.exists() and path.read_bytes() != data]
     if differing and not force:
-        raise UserError(f"{' and '.join(map(str, differing))}: there already, and different; --force replaces")
-    for path, text in files.items():
-        if path.exists() and path not in differing:
-            show_line(f"{path} says so already")
-            continue
-        show_line(f"{'replacing' if path in differing else 'writing'} {path}")
-        rewrite(path, text.encode())
+        raise UserError(f"{some(differing, 2, quoted=False)}: there already, and different; --force replaces")
+    for number, (path, data) in enumerate(files.items()):
+        same = path.exists() and path not in differing
+        if number < SHOWN:
+            show_line(f"{path} says so already" if same else
+                      f"{'replacing' if path in differing else 'writing'} {path}")
+        if not same:
+            rewrite(path, data)
+    if len(files) > SHOWN:
+        show_line(f"and {len(files) - SHOWN} more")
+
+
+def boxes_xml(found, photographs, folder):
+    """{path of a file in Annotations: VOC's XML} of the boxes."""
+    files = {}
+    for path, labels in found.items():
+        without = set(labels.tags) - {label for label, *_ in labels.boxes or ()}
+        if without:
+            raise UserError(f"{labels.place}: {path}: {some(without)} has no box, so its pixels would be background; "
+                            "draw one, or leave the class out with --classes")
+        if "/" in path:
+            raise UserError(f"{path}: lies in a folder of its own, where ccnn learn looks for no boxes; move it to "
+                            f"{photographs.folder}")
+        height, width = upright_shape(Path(photographs.folder) / path)
+        root = ElementTree.Element("annotation")
+        ElementTree.SubElement(root, "filename").text = path.rpartition("/")[2]
+        size = ElementTree.SubElement(root, "size")
+        for side, pixels in (("width", width), ("height", height), ("depth", 3)):
+            ElementTree.SubElement(size, side).text = str(pixels)
+        for label, y0, x0, y1, x1 in labels.boxes or ():
+            item = ElementTree.SubElement(root, "object")
+            ElementTree.SubElement(item, "name").text = label
+            box = ElementTree.SubElement(item, "bndbox")            # counted from 1, the last pixel included
+            for side, low, high, length in (("x", x0, x1, width), ("y", y0, y1, height)):
+                first = min(round(low * length), length - 1)
+                ElementTree.SubElement(box, f"{side}min").text = str(first + 1)
+                ElementTree.SubElement(box, f"{side}max").text = str(max(round(high * length), first + 1))
+        check_name(path)
+        files[folder / SUFFIX.sub(".xml", path)] = ElementTree.tostring(root)
+    return files
+
+
+def marks_png(source, classes, photographs, rules):
+    """{path of a PNG: its bytes} of the pixels that are known, and the rules file if it does not name them yet."""
+    given = read_rules(str(rules), classes).scribbles if rules.is_file() else None
+    if given and given.colours is not None:
+        raise UserError(f"{rules}: its scribbles are painted in colours; marks are label numbers: use another folder")
+    folder, files = Path(given.folder) if given else rules.with_name("scribbles"), {}
+    masks = read_masks(source, classes)
+    for path, photograph in match_names({found.name: found for found in masks.photographs}, photographs)[0]:
+        mask = draw(masks, photograph, upright_shape(Path(photographs.folder) / path), rest=VOID)
+        if (mask != VOID).any():
+            data = io.BytesIO()
+            indexed(mask).save(data, "PNG")
+            files[folder / SUFFIX.sub(".png", path)] = data.getvalue()
+    if files and not given:
+        text = rules.read_bytes() if rules.is_file() else b""
+        files[rules] = text + (b"\n" if text and not text.endswith(b"\n") else b"") + b"[scribbles]\n"
+    return files
 
 
 def parse_args(argv):
@@ -136,6 +212,8 @@ def parse_args(argv):
     add("--out", type=Path, metavar="FILE", help="the table (default: tags.csv in --photos; classes.txt beside it)")
     add("--classes", metavar="NAMES", help="the classes that count, cat,dog, or a file with one per line "
         "(default: classes.txt beside the table if it is there, else all)")
+    add("--marks", action="store_true", help="also polygons and masks, as known pixels in scribbles/")
+    add("--boxes", action="store_true", help="boxes in Annotations/, in the place of the table")
     add("--write", action="store_true", help="write the table and classes.txt")
     add("--force", action="store_true", help="replace files that say something else")
     args = parser.parse_args(argv)
@@ -147,15 +225,7 @@ def parse_args(argv):
 
 
 def main(argv=None):
-    try:
-        import_tags(parse_args(argv))
-    except Mistakes as error:               # one line for each
-        for line in error.lines[:-1]:
-            show_line(line, file=sys.stderr)
-        raise UserError(error.lines[-1] + (f" ({len(error.lines)} mistakes)" if error.lines[1:] else "")) from None
-
-
-def import_tags(args):
+    args = parse_args(argv)
     photographs = PhotographIndex(image_folder(args.photos))
     skipped_files = skipped_sentence(photographs.skipped)
     if not photographs.paths:
@@ -172,15 +242,20 @@ def import_tags(args):
     if skipped_files:
         show_line(skipped_files)
     show_list("left out", [f"{count} x {what}" for what, count in skipped.most_common()])
-    show_list("names that are no photograph", lost)
+    show_list("names that are not a photograph", lost)
     show_list("photographs that the source does not name", sorted(set(photographs.paths).difference(found)))
     if not tags:
         raise UserError(f"{args.source}: tags none of the photographs in {photographs.folder}; "
                         "name their folder with --photos")
-    files = {args.out: tags_csv(found)}
+    if args.boxes and args.out.exists():
+        raise UserError(f"--boxes: {args.out} is there, and ccnn learn would take that; remove it first")
+    files = {args.out: tags_csv(found).encode()} if not args.boxes else \
+        boxes_xml(found, photographs, args.out.with_name("Annotations"))
     if origin != list_file:
-        files[list_file] = "".join(f"{name}\n" for name in classes[1:])
+        files[list_file] = "".join(f"{name}\n" for name in classes[1:]).encode()
+    if args.marks:
+        files.update(marks_png(str(args.source), classes, photographs, args.out.with_name(RULES_FILE)))
     if args.write:
-        write(files, args.force)
+        write(files, args.force, args.out.parent)
     else:
-        show_line(f"nothing was written; --write writes {' and '.join(map(str, files))}")
+        show_line(f"nothing was written; --write writes {some(files, SHOWN, quoted=False)}")

@@ -21,11 +21,11 @@ from ccnn.images.formats import SUFFIX, SUFFIXES
 from ccnn.images.labels import BACKGROUND, VOC_CLASSES, not_a_class
 
 # Headings, without blanks and _ and in lower case. Of several columns for the image the first in this order is taken.
-IMAGE = ("image", "images", "filename", "file", "imagename", "imagefile", "imagepath", "filepath", "path", "photo",
-         "photograph", "picture", "name", "imageid", "id")
-TAGS = ("tags", "labels", "classes", "categories", "keywords", "objects")
-TAG = ("tag", "label", "class", "category", "object", "classname", "labelname")
-LARGE = ("large",)
+IMAGE_HEADINGS = ("image", "images", "filename", "file", "imagename", "imagefile", "imagepath", "filepath", "path",
+                  "photo", "photograph", "picture", "name", "imageid", "id")
+TAGS_HEADINGS = ("tags", "labels", "classes", "categories", "keywords", "objects")
+TAG_HEADINGS = ("tag", "label", "class", "category", "object", "classname", "labelname")
+LARGE_HEADINGS = ("large",)
 
 YES = {"1", "1.0", "x", "yes", "y", "true", "wahr", "vrai"}      # Excel translates TRUE
 NO = {"", "0", "0.0", "-", "no", "n", "false", "falsch", "faux"}
@@ -183,14 +183,15 @@ def find_columns(header):
     def find(words):
         return next((names.index(word) for word in words if word in names), None)
 
-    image, large = find(IMAGE), find(LARGE)
-    tags = find(TAGS + TAG)
+    image, large = find(IMAGE_HEADINGS), find(LARGE_HEADINGS)
+    tags = find(TAGS_HEADINGS + TAG_HEADINGS)
     if image is None or len(header) < 2:
         return None
     classes = {}
     if tags is None:
-        classes = {k: plain(name) for k, name in enumerate(header) if name and k != large and names[k] not in IMAGE}
-    return Columns(image, tags, large, classes, tags is not None and names[tags] in TAG, len(header))
+        classes = {k: plain(name) for k, name in enumerate(header)
+                   if name and k != large and names[k] not in IMAGE_HEADINGS}
+    return Columns(image, tags, large, classes, tags is not None and names[tags] in TAG_HEADINGS, len(header))
 
 
 def _known_classes(columns, classes, skipped, mistake):
