@@ -6,10 +6,10 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from urllib.parse import urlsplit
 
 from repository_copy import environment
+from waiting import LIMIT, wait_for
 
 
 class Answer:
@@ -31,11 +31,13 @@ class Answer:
 class Studio:
     """A running studio; `with Studio(root, place, folder) as studio: studio.get("/api/state")`."""
 
-    def __init__(self, root, place, folder, *options):
+    def __init__(self, root, place, folder, *options, browser=None):
         self.folder = folder
+        opening = {"DISPLAY": ":0", "BROWSER": str(browser)} if browser else {}
         self.process = subprocess.Popen(
-            [sys.executable, str(place / "tools/studio.py"), str(folder), "--no-browser", *options], cwd=place,
-            env=environment(root, place), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            [sys.executable, str(place / "tools/studio.py"), str(folder), *([] if browser else ["--no-browser"]),
+             *options], cwd=place, env={**environment(root, place), **opening},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.address = self.process.stdout.readline().strip()
         if not self.address:
             self.process.wait()
@@ -54,7 +56,7 @@ class Studio:
     def end(self, number):
         if self.process.poll() is None:
             self.process.send_signal(number)
-        self.process.wait(timeout=60)
+        self.process.wait(timeout=LIMIT)
         if not self.process.stderr.closed:
             self.said = self.process.stderr.read()
         for stream in (self.process.stdout, self.process.stderr):
@@ -97,13 +99,13 @@ class Studio:
             {"number": there[f"{name}.jpg"]["number"], "revision": there[f"{name}.jpg"]["revision"], "tags": labels}
             for name, labels in tags.items()]})
 
-    def wait(self, until, patience=300):
+    def wait(self, until):
         """The status when until(status) is true."""
-        end = time.monotonic() + patience
-        while not until(status := self.status):
-            assert time.monotonic() < end, status
-            time.sleep(0.2)
-        return status
+        def found():
+            self.last = self.status
+            return until(self.last)
+        wait_for(found, lambda: self.last)
+        return self.last
 
     def train(self, **options):
         answer = self.ask("POST", "/api/train", options)

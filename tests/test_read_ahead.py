@@ -2,38 +2,21 @@
 import os
 import signal
 import subprocess
-import time
 
 import pytest
 from data_nets import prototxt, still
 from read_ahead import read_ahead
 from tiny_voc import make_voc
+from waiting import LIMIT, children, wait_for
 
 from ccnn._util.errors import ImageError, UserError
+from ccnn._util.system import is_running
 from ccnn.data.samples import Samples
 
 
 @pytest.fixture
 def voc(tmp_path):
     return make_voc(tmp_path / "voc")
-
-def children(pid):
-    return [int(child) for child in open(f"/proc/{pid}/task/{pid}/children").read().split()]
-
-
-def running(pid):
-    try:
-        return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def wait_until(condition):
-    limit = time.time() + 60
-    while not condition():
-        assert time.time() < limit, "did not happen"
-        time.sleep(0.05)
-
 
 def test_readers_end_when_nobody_reads(voc):
     samples = Samples(still(voc))
@@ -90,7 +73,7 @@ def read_until(process, text):
 
 def test_caffe_train_says_what_is_missing_in_one_line(train):
     process = train({"root": "data/VOCdevkit/VOC2012", "split": "train_aug"})
-    lines = process.communicate(timeout=100)[1].splitlines()
+    lines = process.communicate(timeout=LIMIT)[1].splitlines()
     assert process.returncode == 2
     assert lines[-1].startswith("data/VOCdevkit/VOC2012: no such folder; ccnn get-voc fetches")
     assert not any("Traceback" in line or line.startswith(("    @", "***", "F")) for line in lines)
@@ -105,19 +88,19 @@ def test_caffe_train_survives_interrupts_and_leaves_no_process(train, voc):
     os.killpg(process.pid, signal.SIGHUP)       # the terminal's signals reach the whole group
     read_until(process, "Snapshotting to binary proto file")
     read_until(process, "skipped (")
-    assert running(reader)
+    assert is_running(reader)
     os.killpg(process.pid, signal.SIGINT)
     rest = process.stderr.read()
-    assert process.wait(timeout=100) == 0 and "Snapshotting to binary proto file" in rest
+    assert process.wait(timeout=LIMIT) == 0 and "Snapshotting to binary proto file" in rest
     assert "Traceback" not in rest and "was ended" not in rest
-    wait_until(lambda: not running(reader))
+    wait_for(lambda: not is_running(reader), "the end of the reader")
 
     process = train({"root": str(voc), "split": "train", "damaged": "skip"})
     read_until(process, "Iteration 3")
     reader, = children(process.pid)
     process.kill()
-    wait_until(lambda: not running(reader))
+    wait_for(lambda: not is_running(reader), "the end of the reader")
 
     process = train({"root": str(voc), "split": "train"})
-    lines = process.communicate(timeout=100)[1].splitlines()
+    lines = process.communicate(timeout=LIMIT)[1].splitlines()
     assert process.returncode == 2 and "2007_000002.jpg: is empty (0 bytes)" in lines[-1]

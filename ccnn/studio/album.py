@@ -4,46 +4,44 @@
     album.refresh()                     # what has changed outside since the last time
     album.put_tags([Change(3, 12, ("cat",), ())])
 
-Every change is written to the files that ccnn learn reads before it is told to anybody. Each photograph has a
+Every change is written to the files that ccnn learn reads before any page is told. Each photograph has a
 revision, which grows with every change of it: who changes a photograph says which revision was seen, so that two pages
 do not overwrite each other. One thread at a time may call what changes something. The album's own revision grows last:
 what another thread has found out under a revision is whole.
 """
 import contextlib
 import io
+import json
 import os
+import re
 import unicodedata
-from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Optional
 
 import numpy as np
 from PIL import Image, ImageDraw
 
-from ccnn._util.errors import UserError
+from ccnn._util.errors import ImageError, UserError
 from ccnn._util.files import digest, rewrite, save
-from ccnn._util.foreign_files import decode
+from ccnn._util.foreign_files import decode, parse_json, read_bytes
 from ccnn._util.text import and_more, plural
 from ccnn._util.work_folder import WORK, check_links
-from ccnn.annotations.tag_file import TagFile
+from ccnn.annotations.edit_tag_table import TagFile
 from ccnn.data.samples import SCRIBBLES
 from ccnn.images.formats import SUFFIX
 from ccnn.images.ids import inside
 from ccnn.images.labels import BACKGROUND, VOC_CLASSES, VOID, indexed, read_classes
 from ccnn.images.listing import PhotographIndex, image_folder
 from ccnn.images.reading import read_mask, upright_shape
-from ccnn.inference.model_file import check_classes
+from ccnn.images.regions import fill_runs
+from ccnn.project.folder import check_class_names
+from ccnn.project.mark_history import History, NoStep
 from ccnn.supervision.rules_file import RULES_FILE, read_rules
 
 CLASSES, TAGS = "classes.txt", "tags.csv"
 
-SEPARATORS = ";,|"          # between tags in tags.csv
-
 DAMAGED = "is damaged, or not a photograph; replace it, or remove it"
-
-UNDO = 20                   # scribbles of a photograph that can be taken back
-
 
 class Conflict(Exception):
     """Somebody else has changed it meanwhile."""
@@ -61,14 +59,29 @@ class Change(NamedTuple):
     large: tuple
 
 
+class LateChange(NamedTuple):
+    """The same from a page that has waited for a new server: numbers and revisions are others now."""
+    name: str                   # of the photograph, as the page has it
+    before: tuple               # (tags, large) that were seen
+    tags: Optional[tuple]
+    large: tuple
+
+
 class Stroke(NamedTuple):
     label: int                  # VOID erases
     radius: float               # in long sides of the photograph
     points: list                # [(x, y)] in 0..1
 
 
+class Region(NamedTuple):
+    label: int                  # VOID erases
+    runs: list                  # [start, length, ...] of pixels, row by row
+    size: tuple                 # (height, width) of the photograph
+
+
 class Outcome(NamedTuple):
-    """Of some changes: the numbers of the photographs that were changed, that others had changed, and {number: why}."""
+    """Of some changes: the numbers of the photographs that were changed, that others had changed, and {number, or name
+    of what is not there: why}."""
     written: list
     conflicts: list
     refused: dict
@@ -87,7 +100,6 @@ class Photograph:
     problem: Optional[str] = None
     gone: bool = False
     revision: int = 0
-    undo: deque = field(default_factory=lambda: deque(maxlen=UNDO))
 
     def __post_init__(self) -> None:
         self.id = SUFFIX.sub("", self.path)
@@ -103,7 +115,9 @@ class Photograph:
 class Album:
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
+        self.identity = self.root.stat().st_dev, self.root.stat().st_ino
         self.work = self.root / WORK
+        self.history = History(self.work / "studio/history")
         self.photographs: list[Photograph] = []
         self.by_path: dict[str, Photograph] = {}
         self.classes: tuple = VOC_CLASSES[:1]
@@ -152,7 +166,7 @@ class Album:
         self.read_texts()
         self.rules_stamp = texts[2]
         rows = self.rows_by_path(files)
-        for path in self.shown(list(stamps), rows):
+        for path in self.visible_paths(list(stamps), rows):
             self.read_photograph(path, stamps[path], rows.get(path))
         self.find_problems(stamps)
         self.seen = stamps, texts, self.scribble_stamps()
@@ -180,7 +194,7 @@ class Album:
         try:
             if (self.root / CLASSES).is_file() and (self.root / CLASSES).stat().st_size:
                 classes = read_classes(self.root / CLASSES)
-                check_class_names(classes)
+                check_class_names(classes, CLASSES)
                 self.classes = classes
             else:
                 self.classes = VOC_CLASSES[:1]
@@ -208,7 +222,7 @@ class Album:
                 found[path] = name
         return found
 
-    def shown(self, paths: list, rows: dict) -> list:
+    def visible_paths(self, paths: list, rows: dict) -> list:
         """The photographs of the folder itself, and those in tags.csv; all below it if there are none."""
         own = [path for path in paths if "/" not in path or path in rows]
         return own or [path for path in paths if not path.startswith(f"{SCRIBBLES}/")]
@@ -275,16 +289,16 @@ class Album:
     def describe(self, photograph: Photograph) -> dict:
         """For the page; what has its usual value is left out."""
         label = {name: number for number, name in enumerate(self.classes)}
-        told = {"number": photograph.number, "name": shown_name(photograph.path), "version": photograph.version,
+        described = {"number": photograph.number, "name": display_name(photograph.path), "version": photograph.version,
                 "revision": photograph.revision, "tags": None}
         if photograph.tags is not None:
-            told["tags"] = sorted(label[name] for name in photograph.tags if name in label)
+            described["tags"] = sorted(label[name] for name in photograph.tags if name in label)
         if photograph.large:
-            told["large"] = sorted(label[name] for name in photograph.large if name in label)
+            described["large"] = sorted(label[name] for name in photograph.large if name in label)
         for key in ("scribble", "problem", "gone"):
             if getattr(photograph, key):
-                told[key] = getattr(photograph, key)
-        return told
+                described[key] = getattr(photograph, key)
+        return {**described, **self.history.counts(photograph.path)}
 
     def counts(self) -> dict:
         there, decided = self.there(), self.decided()
@@ -327,16 +341,20 @@ class Album:
 
     def check(self) -> None:
         """UserError if nothing can be changed; changes from outside are read first."""
+        found = self.root.stat() if self.root.is_dir() else None
+        if not found or (found.st_dev, found.st_ino) != self.identity:      # a change would make a second folder
+            raise UserError(f"{self.root}: the folder was moved or replaced; start the studio again where it is now")
         if not self.seen or self.text_stamps() != self.seen[1]:
             self.refresh()
         if self.problem:
             raise UserError(self.problem)
 
     def put_tags(self, changes: list) -> Outcome:
+        """changes : [Change or LateChange]"""
         self.check()
         outcome = Outcome([], [], {})
         todo = []
-        for change in changes:
+        for change in self.with_numbers(changes, outcome):
             photograph = self.get(change.number)
             if photograph.revision != change.revision:
                 outcome.conflicts.append(change.number)
@@ -348,6 +366,24 @@ class Album:
             self.write_tags(todo)
             outcome.written.extend(change.number for change in todo)
         return outcome
+
+    def with_numbers(self, changes: list, outcome: Outcome) -> list:
+        """[Change]: a LateChange gets the present number and revision. What is already as it is wanted is no conflict:
+        the page did not hear the answer."""
+        found, late = [], any(isinstance(change, LateChange) for change in changes)
+        names = {display_name(photograph.path): photograph for photograph in self.there()} if late else {}
+        for change in changes:
+            photograph = names.get(change.name) if isinstance(change, LateChange) else None
+            if not isinstance(change, LateChange):
+                found.append(change)
+            elif not photograph:
+                outcome.refused[change.name] = "it is no longer in the folder"
+            elif as_sets(photograph.tags, photograph.large) in (as_sets(*change.before),
+                                                                as_sets(change.tags, change.large)):
+                found.append(Change(photograph.number, photograph.revision, change.tags, change.large))
+            else:
+                outcome.conflicts.append(photograph.number)
+        return found
 
     def why_refused(self, photograph: Photograph, change: Change) -> Optional[str]:
         if photograph.gone:
@@ -403,18 +439,39 @@ class Album:
         self.write_classes([*self.class_lines(), name])
 
     def rename_class(self, before: str, after: str) -> None:
-        """First classes.txt has both names, then tags.csv the new one, then classes.txt: they agree all the time."""
+        """First classes.txt has both names, then tags.csv the new one, then classes.txt: they agree all the time.
+        A note says so meanwhile: what was killed before the end is finished later."""
         self.check()
         self.check_class(before)
         after = unicodedata.normalize("NFC", after).strip()
         self.check_new_class(after)
         self.check_rules(before)
-        lines = self.class_lines()
-        self.write_classes([*lines, after])
-        if self.images_with().get(before):
-            self.table.rename(before, after)
-            self.write_table()
-        self.write_classes([after if line == before else line for line in lines])
+        kind = self.kinds().get(before)
+        if kind:
+            self.set_kind(before, None)
+        save(self.renaming, json.dumps([before, after]).encode())
+        self.write_classes([*self.class_lines(), after])
+        self.finish_renaming()
+        if kind:
+            self.set_kind(after, kind)
+
+    @property
+    def renaming(self) -> Path:
+        return self.work / "studio" / "renaming.json"
+
+    def finish_renaming(self) -> None:
+        """Do the rest of what the note says, if there is one."""
+        if not self.renaming.is_file():
+            return
+        with contextlib.suppress(ValueError, TypeError):            # a damaged note says nothing
+            before, after = parse_json(self.renaming)
+            lines = self.class_lines()
+            if before in lines and lines[-1:] == [after]:
+                if self.images_with().get(before):
+                    self.table.rename(before, after)
+                    self.write_table()
+                self.write_classes([after if line == before else line for line in lines[:-1]])
+        self.renaming.unlink()
 
     def remove_class(self, name: str) -> None:
         self.check()
@@ -427,6 +484,9 @@ class Album:
         if name != self.classes[-1] and any(photograph.scribble for photograph in self.there()):
             raise UserError("scribbles hold the numbers of the classes, which would change; only the last class can be "
                             "removed")
+        if name in self.kinds():
+            self.set_kind(name, None)
+        self.history.forget()
         self.write_classes([line for line in self.class_lines() if line != name])
 
     def class_lines(self) -> list:
@@ -444,11 +504,31 @@ class Album:
     def check_new_class(self, name: str) -> None:
         if name in self.classes:
             raise UserError(f"there is a class {name!r} already")
-        check_class_names((*self.classes, name))
+        check_class_names((*self.classes, name), CLASSES)
+
+    def set_kind(self, name: str, kind: Optional[str]) -> None:
+        """Say in constraints.toml whether a class is an object or a surface; None: the photographs decide."""
+        self.check()
+        self.check_class(name)
+        path = self.root / RULES_FILE
+        before = path.read_bytes() if path.is_file() else b""
+        after = with_kind(before.decode("utf-8-sig"), name, kind)
+        try:
+            rewrite(path, after.encode())
+            self.check()
+        except UserError:
+            rewrite(path, before)
+            self.check()
+            raise UserError(f"{RULES_FILE}: the kind of {name!r} cannot be written into it; write it there: "
+                            f'[{toml_key(name)}], and below it kind = "{kind or "object"}"') from None
+
+    def kinds(self) -> dict:
+        """{class: "object" or "surface"} of those of which constraints.toml says it."""
+        return {self.classes[label]: kind for label, kind in self.rules.kinds.items()} if self.rules else {}
 
     def check_rules(self, name: str) -> None:
         path = self.root / RULES_FILE
-        if path.is_file() and name in path.read_text(encoding="utf-8-sig"):
+        if path.is_file() and name in with_kind(path.read_text(encoding="utf-8-sig"), name, None):
             raise UserError(f"{RULES_FILE} has a rule about {name!r}; change it there first")
 
     # Scribbles
@@ -483,38 +563,72 @@ class Album:
         return names_in(mask, self.classes)
 
     def draw(self, number: int, revision: int, strokes: list) -> Photograph:
-        """Add strokes to the scribble of a photograph. A class that is marked becomes a tag."""
+        """Add strokes and regions to the scribble of a photograph. A class that is marked becomes a tag."""
         self.check()
         photograph = self.get(number)
         self.check_scribble(photograph, revision)
+        path = self.own_scribble_file(photograph)
+        height, width = upright_shape(str(self.file(photograph)))
+        mask = self.read_scribble(photograph)
+        if mask is not None and mask.shape != (height, width):
+            raise UserError(f"the scribble of {photograph.path} has another size than the photograph; remove it")
+        mask = np.full((height, width), VOID, np.uint8) if mask is None else mask.copy()
+        for stroke in strokes:
+            if isinstance(stroke, Region):
+                if stroke.size != (height, width):
+                    raise UserError(f"{photograph.path}: has {width} x {height} pixels, the region that was sent is of "
+                                    f"{stroke.size[1]} x {stroke.size[0]}; load the page again")
+                fill_runs(mask, stroke.runs, stroke.label)
+            else:
+                picture = Image.fromarray(mask)
+                draw_stroke(picture, stroke)
+                mask = np.array(picture)
+        before = self.scribble_bytes(photograph)
+        self.check_marks(photograph, mask)
+        check_links(path.parent, self.root)
+        self.history.push(photograph.path, "undo", before)
+        self.put_scribble(photograph, mask)
+        self.history.clear(photograph.path, "redo")
+        return photograph
+
+    def step_scribble(self, number: int, revision: int, stack: str) -> Photograph:
+        """Take back the last change of a scribble, or do it again; stack : "undo" or "redo" """
+        self.check()
+        photograph = self.get(number)
+        self.check_scribble(photograph, revision)
+        now = self.scribble_bytes(photograph)
+        try:
+            mask = self.state_before(photograph, stack, now)
+        except NoStep:
+            raise UserError(f"there is nothing to {stack}") from None
+        check_links(self.own_scribble_file(photograph).parent, self.root)
+        self.check_marks(photograph, mask)
+        self.history.push(photograph.path, "redo" if stack == "undo" else "undo", now)
+        self.put_scribble(photograph, mask)
+        self.history.drop(photograph.path, stack)
+        return photograph
+
+    def state_before(self, photograph: Photograph, stack: str, now: Optional[bytes]) -> np.ndarray:
+        """The newest state of a stack. Those that are damaged, or do not suit the photograph, are dropped."""
+        shape = upright_shape(str(self.file(photograph)))
+        while True:
+            data = self.history.top(photograph.path, stack, now)
+            if data is None:
+                return np.full(shape, VOID, np.uint8)
+            with contextlib.suppress(ImageError):
+                mask = read_mask(io.BytesIO(data), len(self.classes))
+                if mask.shape == shape:
+                    return mask
+            self.history.drop(photograph.path, stack)
+
+    def own_scribble_file(self, photograph: Photograph) -> Path:
+        """The PNG of a photograph, to be written by the studio; constraints.toml names its folder from now on."""
         if not self.scribbles:
             self.name_scribbles()
         path = self.scribble_file(photograph)
         if self.scribbles.colours is not None or path is None or os.path.relpath(path, self.images) in self.by_path:
             raise UserError(f"{RULES_FILE}: its scribbles are painted in colours, or lie elsewhere; paint there")
-        height, width = upright_shape(str(self.file(photograph)))
-        mask = self.read_scribble(photograph)
-        if mask is not None and mask.shape != (height, width):
-            raise UserError(f"the scribble of {photograph.path} has another size than the photograph; remove it")
-        picture = Image.new("L", (width, height), VOID) if mask is None else Image.fromarray(mask)
-        for stroke in strokes:
-            draw_stroke(picture, stroke)
-        before = self.scribble_bytes(photograph)
-        self.put_scribble(photograph, np.asarray(picture))
-        photograph.undo.append(before)
-        return photograph
-
-    def undo_scribble(self, number: int, revision: int) -> Photograph:
-        self.check()
-        photograph = self.get(number)
-        self.check_scribble(photograph, revision)
-        if not photograph.undo:
-            raise UserError("there is nothing to take back")
-        data = photograph.undo[-1]
-        mask = np.full((1, 1), VOID, np.uint8) if data is None else read_mask(io.BytesIO(data), len(self.classes))
-        self.put_scribble(photograph, mask)
-        photograph.undo.pop()
-        return photograph
+        return path
 
     def check_scribble(self, photograph: Photograph, revision: int) -> None:
         if photograph.scribble != revision:
@@ -524,14 +638,15 @@ class Album:
 
     def scribble_bytes(self, photograph: Photograph) -> Optional[bytes]:
         path = self.scribble_file(photograph)
-        return path.read_bytes() if path and path.is_file() else None
+        return read_bytes(path, "the marks") if path and path.is_file() else None
+
+    def check_marks(self, photograph: Photograph, mask: np.ndarray) -> None:
+        if photograph.tags is None and (mask == BACKGROUND).any() and not names_in(mask, self.classes):
+            raise UserError("tag the photograph first: the background alone does not say what it shows")
 
     def put_scribble(self, photograph: Photograph, mask: np.ndarray) -> None:
         """Write a scribble, or remove it if it marks nothing. First the tags: a scribble needs them."""
-        marked = names_in(mask, self.classes)
-        tags = photograph.tags
-        if tags is None and not marked and (mask != VOID).any():
-            raise UserError("tag the photograph first: the background alone does not say what it shows")
+        marked, tags = names_in(mask, self.classes), photograph.tags
         if marked - set(tags or ()):
             names = {*marked, *(tags or ())}
             both = tuple(name for name in self.classes if name in names)
@@ -597,21 +712,39 @@ def stamp(path: Path) -> Optional[tuple]:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
+def toml_key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False)
+
+
+def with_kind(text: str, name: str, kind: Optional[str]) -> str:
+    """constraints.toml with another kind of a class, the rest as it was; None: with none."""
+    lines, inside = text.splitlines(keepends=True), False
+    heads = {f"[{key}]" for key in (toml_key(name), json.dumps(name, ensure_ascii=False), f"'{name}'")}
+    kept, head = [], None
+    for line in lines:
+        if line.lstrip().startswith("["):
+            inside = line.split("#")[0].strip() in heads or line.strip() in heads
+            head = len(kept) if inside else head
+        if not (inside and re.match(r"\s*kind\s*=", line)):
+            kept.append(line)
+    if kind is None:
+        if head is not None and not "".join(kept[head + 1:]).split("[")[0].strip():      # the table is empty
+            del kept[head]
+        return "".join(kept)
+    said = f'kind = "{kind}"\n'
+    if head is not None:
+        return "".join([*kept[:head + 1], said, *kept[head + 1:]])
+    between = "" if not kept else "\n" if kept[-1].endswith("\n") else "\n\n"
+    return "".join(kept) + f"{between}[{toml_key(name)}]\n{said}"
+
+
 def leads_out(path: Path, root: Path) -> bool:
     """Whether a link leads out of the folder; `inside` takes longer."""
     return (path.is_symlink() or path.parent != root) and not inside(path, root)
 
 
-def check_class_names(classes: tuple) -> None:
-    """UserError unless ccnn learn can use the names, and a table can hold several of them in a field."""
-    try:
-        check_classes(classes)
-    except ValueError as error:
-        raise UserError(f"{CLASSES}: {error}") from None
-    for name in classes:
-        if set(name) & set(SEPARATORS):
-            raise UserError(f"{CLASSES}: the class {name!r} holds one of {' '.join(SEPARATORS)}, which stand between "
-                            "tags; rename it")
+def as_sets(tags: Optional[tuple], large: tuple) -> tuple:
+    return None if tags is None else frozenset(tags), frozenset(large)
 
 
 def is_plain_name(path: str) -> bool:
@@ -620,7 +753,7 @@ def is_plain_name(path: str) -> bool:
     return not odd and "\\" not in path
 
 
-def shown_name(path: str) -> str:
+def display_name(path: str) -> str:
     return path.encode("utf-8", "replace").decode()
 
 

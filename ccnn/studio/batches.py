@@ -44,8 +44,8 @@ class Batch(Child):
         os.replace(part, self.photographs / f"{len(self.names):04}{suffix}")
         self.names.append(name)
 
-    def look(self) -> None:
-        self.done = {int(path.stem) for path in self.masks.glob("*.png")}
+    def poll(self) -> None:
+        self.done = {int(path.stem) for path in self.masks.glob("*.png") if path.stem.isdecimal()}      # else a part
 
     def describe(self) -> dict:
         return {"batch": self.number, "phase": self.phase, "done": len(self.done), "total": len(self.names),
@@ -65,14 +65,14 @@ class Batch(Child):
 
 
 class Batches:
-    def __init__(self, workshop) -> None:
-        self.workshop = workshop
+    def __init__(self, session) -> None:
+        self.session = session
         self.number = 0
         self.batch: Optional[Batch] = None
 
     @property
     def place(self) -> Path:
-        return self.workshop.place / "batches"
+        return self.session.place / "batches"
 
     def clear(self) -> None:
         remove(self.place)
@@ -93,7 +93,7 @@ class Batches:
         return self.batch
 
     async def segment(self, batch: Batch) -> None:
-        model = self.workshop.root / "model.ccnn"
+        model = self.session.root / "model.ccnn"
         if not model.is_file():
             raise UserError("there is no model yet; train first")
         if not batch.names:
@@ -107,25 +107,25 @@ class Batches:
 
     async def watch(self, batch: Batch) -> None:
         while batch.running:
-            await self.tell(batch)
+            await self.send_status(batch)
             await asyncio.sleep(TICK)
-        await self.tell(batch)
+        await self.send_status(batch)
         batch.phase = "done" if batch.done else "failed"
         batch.lines = type(batch.lines)((self.named(batch, line) for line in batch.lines), batch.lines.maxlen)
         batch.problem = batch.problem and self.named(batch, batch.problem)
-        self.workshop.hub.send("batch", batch.describe())
+        self.session.hub.send("batch", batch.describe())
 
-    async def tell(self, batch: Batch) -> None:
+    async def send_status(self, batch: Batch) -> None:
         before = len(batch.done)
-        await asyncio.to_thread(batch.look)
+        await asyncio.to_thread(batch.poll)
         if len(batch.done) != before or not before:
-            self.workshop.hub.send("batch", batch.describe())
+            self.session.hub.send("batch", batch.describe())
 
     def named(self, batch: Batch, line: str) -> str:
         """A line with the names of the photographs in place of their numbers."""
         for path in sorted(batch.photographs.iterdir()):
             line = line.replace(str(path), batch.names[int(path.stem)])
-        return self.workshop.plain(line)
+        return self.session.plain(line)
 
     async def close(self) -> None:
         if self.batch:

@@ -1,76 +1,50 @@
-"""What one takes along: masks in an archive, and COCO's JSON."""
+"""What one takes along: masks in any of the formats of ccnn.annotations.label_formats."""
 import io
 import zipfile
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Optional
 
 import numpy as np
 
-from ccnn._util.errors import ImageError
-from ccnn.images.labels import BACKGROUND, indexed
-from ccnn.images.overlays import mask_text
-from ccnn.images.reading import upright_shape
-from ccnn.studio.album import NotThere
-from ccnn.studio.view import Head, mask_of, read_features
+from ccnn._util.errors import ImageError, UserError
+from ccnn._util.text import some
+from ccnn.annotations.importers import MaskSource
+from ccnn.annotations.label_formats import describe
+from ccnn.studio.album import Album, NotThere, Photograph
+from ccnn.studio.predictions import Head, Known, all_classes, computed, full_mask, known_of, read_model_head
 
 # For the pool
 
-def full_mask(head: Head, work: Path, id: str, file: Path) -> np.ndarray:
-    size = upright_shape(str(file))
-    return mask_of(head.scores(read_features(work, id), size), size)
-
-
-def mask_file(head: Head, work: Path, id: str, file: Path):
-    """The PNG that ccnn segment would write, with the names of the classes; None if it cannot be made."""
+def described(format: str, head: Head, work: Path, name: str, id: str, file: Path, known: Optional[Known]):
+    """What a format of labels has of the mask of a photograph; None if there is no mask."""
     try:
-        mask = full_mask(head, work, id, file)
+        return describe(format, name, *full_mask(head, work, id, file, known))
     except (NotThere, ImageError):
         return None
-    data = io.BytesIO()
-    indexed(mask).save(data, "PNG", pnginfo=mask_text(head.classes, {"tool": "studio", "model": head.version}))
-    return data.getvalue()
 
 
-def coco_regions(head: Head, work: Path, id: str, file: Path):
-    """(height, width, [{category_id, segmentation, area, bbox}]) of the classes in a mask; None if there is none."""
-    try:
-        mask = full_mask(head, work, id, file)
-    except (NotThere, ImageError):
-        return None
-    height, width = mask.shape
-    regions = []
-    for label in np.unique(mask[mask != BACKGROUND]):
-        region = mask == label
-        rows, columns = np.flatnonzero(region.any(axis=1)), np.flatnonzero(region.any(axis=0))
-        x, y = int(columns[0]), int(rows[0])
-        regions.append({"category_id": int(label), "area": int(region.sum()), "iscrowd": 0,
-                        "bbox": [x, y, int(columns[-1]) - x + 1, int(rows[-1]) - y + 1],
-                        "segmentation": {"size": [height, width], "counts": run_lengths(region)}})
-    return height, width, regions
+def folder_masks(root: Path) -> tuple:
+    """(MaskSource, {name: what draws its mask}) of a folder that the studio or ccnn learn has trained on."""
+    head, album = read_model_head(root / "model.ccnn"), Album(root)
+    album.refresh()
+    there, done = [found for found in album.there() if not found.problem], computed(album.work)
+    missing = [found.path for found in there if found.id not in done]
+    if missing:
+        raise UserError(f"{root}: there are no features yet of {some(missing, 2)}; run ccnn ahead {root}")
 
-
-def run_lengths(region: np.ndarray) -> list:
-    """COCO's uncompressed code: the lengths of runs, column by column; the first run is of pixels outside."""
-    flat = np.concatenate([[False], region.ravel(order="F")])
-    edges = np.flatnonzero(flat[1:] != flat[:-1])
-    return np.diff(np.concatenate([[0], edges, [region.size]])).tolist()
+    def drawn(found: Photograph) -> np.ndarray:
+        try:
+            return full_mask(head, album.work, found.id, album.images / found.path, known_of(album, found)).labels
+        except NotThere as problem:
+            raise UserError(f"{found.path}: {problem}; run ccnn ahead {root}") from None
+    return MaskSource("the masks of its model", all_classes(head, album.classes), [], Counter()), {
+        found.path: partial(drawn, found) for found in there}
 
 
 # In the server
-
-def coco(classes: Iterable[str], photographs: Iterable[tuple]) -> dict:
-    """photographs : [(name, what coco_regions gave)]"""
-    images, annotations = [], []
-    for name, found in photographs:
-        height, width, regions = found
-        images.append({"id": len(images) + 1, "file_name": name, "height": height, "width": width})
-        for region in regions:
-            annotations.append({"id": len(annotations) + 1, "image_id": len(images), **region})
-    categories = [{"id": label, "name": name, "supercategory": ""} for label, name in enumerate(classes)
-                  if label != BACKGROUND]
-    return {"info": {"description": "masks of CCNN's studio"}, "licenses": [], "images": images,
-            "annotations": annotations, "categories": categories}
-
 
 class Stream(io.RawIOBase):
     """Collects what an archive writes; it cannot go back."""

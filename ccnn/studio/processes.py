@@ -1,4 +1,6 @@
-"""Processes of low priority that end with this one: a pool for what a page waits for, children for trainings.
+"""Processes that end with this one: a pool for what a page waits for, children for what is a command of its own.
+
+What a person waits for has the priority of any program; what runs ahead yields to it (`child.start(..., ahead=True)`).
 
     pool = Pool(2)
     result = await pool.run(function, *arguments)       # function of a module; its arguments and result pickle
@@ -9,26 +11,25 @@ import signal
 from collections import deque
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
 from typing import Optional
 
+from ccnn._util import system
 from ccnn._util.errors import UserError
-from ccnn._util.workers import begin_session, end_with_parent, own_command
+from ccnn._util.workers import new_pool, own_command
 
-NICE, NICER = 5, 15         # of what a page waits for; of trainings
+AHEAD = 15                  # niceness of what nobody waits for
 
 
 def begin(parent: int) -> None:
     """Called first in each process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    end_with_parent(parent, signal.SIGKILL)
-    os.nice(NICE)
+    system.end_with_parent(parent, system.KILL)
 
 
 def import_work() -> None:
     """Import what the work will need."""
-    from ccnn.studio import exports, view  # noqa: F401
+    from ccnn.studio import exports, predictions  # noqa: F401
 
 
 class Pool:
@@ -37,7 +38,7 @@ class Pool:
         self.executor = self.new()
 
     def new(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(self.jobs, get_context("spawn"), begin, (os.getpid(),))
+        return new_pool(self.jobs, "spawn", begin, os.getpid())
 
     def warm(self) -> None:
         """Start the processes now: the first page must not wait for their imports."""
@@ -82,19 +83,14 @@ class Child:
     def running(self) -> bool:
         return self.listening is not None and not self.listening.done()
 
-    async def start(self, *words: str) -> None:
+    async def start(self, *words: str, ahead: bool = False) -> None:
         """Start `ccnn WORDS`. It is the child of this thread, which lives as long as the server."""
-        parent = os.getpid()
-
-        def begin():
-            os.nice(NICER)
-            begin_session(parent, signal.SIGTERM)
-
         self.lines.clear()
         self.problem = self.code = None
         self.process = await asyncio.create_subprocess_exec(
             *own_command(*words), stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE, env=environment(), start_new_session=True, preexec_fn=begin)
+            stderr=asyncio.subprocess.PIPE, env=environment(),
+            **system.child_options(AHEAD if ahead else 0, signal.SIGTERM))
         self.listening = asyncio.ensure_future(self.listen(f"ccnn {words[0]}"))
 
     async def listen(self, name: str) -> int:
@@ -115,14 +111,14 @@ class Child:
 
     def interrupt(self) -> None:
         if self.running and self.process:
-            self.process.send_signal(signal.SIGINT)
+            system.interrupt(self.process)
 
     async def end(self) -> None:
         """End it, and wait for that."""
         if not self.running:
             return
         assert self.process and self.listening
-        for number in (signal.SIGTERM, signal.SIGKILL):
+        for number in (signal.SIGTERM, system.KILL):
             try:
                 self.process.send_signal(number)
             except ProcessLookupError:

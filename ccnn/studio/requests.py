@@ -1,21 +1,23 @@
 """What a request may hold. Anything else ends here, with one line."""
-import json
 import math
 import re
 
 from starlette.requests import ClientDisconnect, Request
 
+from ccnn._util.foreign_files import load_json
 from ccnn._util.text import plain
-from ccnn.images.formats import READ, SUFFIX
+from ccnn.images.formats import PIXELS, READ, SUFFIX
 from ccnn.images.labels import VOID
-from ccnn.studio.album import Change, Stroke
-from ccnn.studio.copies import SIDES
+from ccnn.studio.album import Change, LateChange, Region, Stroke
+from ccnn.studio.thumbnails import SIDES
 
 JSON_BYTES = 1 << 20
 
-CHANGES, STROKES, POINTS = 5000, 200, 5000
+CHANGES, STROKES, POINTS, RUNS = 5000, 200, 5000, 150_000
 
 NAME = 200          # bytes of a photograph's name
+
+PATH = 4096         # characters of a name with folders
 
 
 class Wrong(Exception):
@@ -34,8 +36,8 @@ async def read_json(request: Request) -> dict:
     async for part in limited(request, JSON_BYTES):
         data += part
     try:
-        value = json.loads(data, parse_constant=refuse, parse_int=short_number)
-    except (ValueError, RecursionError):
+        value = load_json(data, parse_constant=refuse)
+    except ValueError:
         raise Wrong("the body is not JSON") from None
     if not isinstance(value, dict):
         raise Wrong("the body must be an object, {...}")
@@ -46,15 +48,11 @@ def refuse(text: str):
     raise ValueError(text)
 
 
-def short_number(text: str) -> int:
-    return int(text) if len(text) < 20 else refuse(text)        # reading a million digits takes seconds
-
-
 async def limited(request: Request, most: int):
     """The parts of the body; it ends where there are too many."""
-    told = request.headers.get("content-length", "")
-    if told.isdecimal() and int(told) > most:
-        raise Wrong(f"the body has {int(told)} bytes; at most {most} are taken", 413)
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > most:
+        raise Wrong(f"the body has {int(declared)} bytes; at most {most} are taken", 413)
     size = 0
     try:
         async for part in request.stream():
@@ -86,9 +84,9 @@ def number(value, what: str, least: float, most: float) -> float:
     return float(value)
 
 
-def text(value, what: str) -> str:
-    if not isinstance(value, str) or not value.strip() or len(value) > NAME:
-        raise Wrong(f"{what} must be text of 1 to {NAME} characters; got {shortened(value)}")
+def text(value, what: str, most: int = NAME) -> str:
+    if not isinstance(value, str) or not value.strip() or len(value) > most:
+        raise Wrong(f"{what} must be text of 1 to {most} characters; got {shortened(value)}")
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -122,36 +120,53 @@ def nothing(what: str):
 
 
 def changes(value: dict, classes: tuple) -> list:
-    """[Change]"""
-    found = []
-    for one in several(only(value, "changes").get("changes"), "changes", CHANGES):
+    """[Change or LateChange]"""
+    found: list = []
+    for one in several(only(value, "changes", "identity").get("changes"), "changes", CHANGES):
         if not isinstance(one, dict):
             raise Wrong(f"a change must be an object; got {shortened(one)}")
-        only(one, "number", "revision", "tags", "large")
-        if "tags" not in one:
-            raise Wrong("a change needs tags: null, or a list of labels")
-        tags = None if one["tags"] is None else labels(one["tags"], "tags", classes)
-        large = labels(one.get("large", []), "large", classes)
-        if set(large) - set(tags or ()):
-            raise Wrong(f"{min(set(large) - set(tags or ()))!r} is large but not among the tags")
-        found.append(Change(whole(one.get("number"), "number"), whole(one.get("revision"), "revision"), tags, large))
-    if len({change.number for change in found}) < len(found):
+        if "name" in one:
+            only(one, "name", "before", "tags", "large")
+            before = one.get("before")
+            if not isinstance(before, dict):
+                raise Wrong(f"before must be an object; got {shortened(before)}")
+            found.append(LateChange(text(one["name"], "name", PATH), wanted(only(before, "tags", "large"), classes),
+                                    *wanted(one, classes)))
+        else:
+            only(one, "number", "revision", "tags", "large")
+            found.append(Change(whole(one.get("number"), "number"), whole(one.get("revision"), "revision"),
+                                *wanted(one, classes)))
+    if len({change[0] for change in found}) < len(found):
         raise Wrong("a photograph is changed twice")
     if not found:
         raise Wrong("changes: there are none")
     return found
 
 
+def wanted(value: dict, classes: tuple) -> tuple:
+    """(tags, large) of a change."""
+    if "tags" not in value:
+        raise Wrong("a change needs tags: null, or a list of labels")
+    tags = None if value["tags"] is None else labels(value["tags"], "tags", classes)
+    large = labels(value.get("large", []), "large", classes)
+    if set(large) - set(tags or ()):
+        raise Wrong(f"{min(set(large) - set(tags or ()))!r} is large but not among the tags")
+    return tags, large
+
+
 def strokes(value, classes: tuple) -> list:
-    """[Stroke]"""
-    found = []
+    """[Stroke or Region]"""
+    found: list = []
     for one in several(value, "strokes", STROKES):
         if not isinstance(one, dict):
             raise Wrong(f"a stroke must be an object; got {shortened(one)}")
-        only(one, "label", "radius", "points")
+        only(one, *(("label", "runs", "size") if "runs" in one else ("label", "radius", "points")))
         label = whole(one.get("label"), "label", 0, VOID)
         if label != VOID and label >= len(classes):
             raise Wrong(f"label {label}: no such class")
+        if "runs" in one:
+            found.append(Region(label, *runs(one["runs"], one.get("size"))))
+            continue
         points = [tuple(number(at, "a point", 0, 1) for at in pair(point))
                   for point in several(one.get("points"), "points", POINTS)]
         if not points:
@@ -162,9 +177,23 @@ def strokes(value, classes: tuple) -> list:
     return found
 
 
-def pair(value) -> list:
+def runs(value, size) -> tuple:
+    """([start, length, ...], (height, width)): runs of pixels that lie one after the other."""
+    height, width = (whole(side, "a side", 1, PIXELS) for side in pair(size, "size must be [height, width]"))
+    numbers = [whole(one, "a run", 0, height * width) for one in several(value, "runs", RUNS)]
+    if not numbers or len(numbers) % 2:
+        raise Wrong("runs must be pairs: start, length, start, length, ...")
+    end = 0
+    for start, length in zip(numbers[::2], numbers[1::2]):
+        if start < end or not length or start + length > height * width:
+            raise Wrong(f"the run of {length} pixels from {start} on overlaps another one, or leaves the photograph")
+        end = start + length
+    return numbers, (height, width)
+
+
+def pair(value, what: str = "a point must be [x, y]") -> list:
     if not isinstance(value, list) or len(value) != 2:
-        raise Wrong(f"a point must be [x, y]; got {shortened(value)}")
+        raise Wrong(f"{what}; got {shortened(value)}")
     return value
 
 

@@ -1,9 +1,9 @@
-"""The addresses of the studio. Each reads a request, asks the workshop, and answers with JSON or a picture."""
+"""The addresses of the studio. Each reads a request, calls the session, and responds with JSON or a picture."""
 import asyncio
 import contextlib
-import json
 import os
 from pathlib import Path
+from typing import Optional
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -13,18 +13,30 @@ from starlette.routing import Route
 
 from ccnn._util.errors import UserError
 from ccnn._util.work_folder import check
+from ccnn.annotations.label_formats import FORMATS, check_name
 from ccnn.images.formats import PIXELS
+from ccnn.images.labels import VOID
 from ccnn.images.overlays import colours
 from ccnn.images.reading import upright_shape
 from ccnn.studio import requests
-from ccnn.studio.album import Conflict, NotThere
+from ccnn.studio.access import error
+from ccnn.studio.album import Change, Conflict, NotThere, display_name
 from ccnn.studio.batches import MOST, MOST_BYTES, Batch
-from ccnn.studio.copies import PICTURE, THUMBNAIL, check_photograph
-from ccnn.studio.exports import coco, coco_regions, mask_file, parts, zipped
-from ccnn.studio.gate import error
+from ccnn.studio.exports import described, parts, zipped
+from ccnn.studio.predictions import (
+    all_classes,
+    explain,
+    mask_png,
+    own_mask,
+    own_scores,
+    probability_png,
+    scribble_png,
+    shades,
+)
 from ccnn.studio.requests import Wrong, read_json
-from ccnn.studio.view import explain, mask_of, mask_png, probability_png, scribble_png, shades
-from ccnn.studio.workshop import Workshop
+from ccnn.studio.session import Session
+from ccnn.studio.thumbnails import PICTURE, THUMBNAIL, check_photograph
+from ccnn.supervision import rules_file
 
 PAGE = Path(__file__).resolve().parent / "page"
 
@@ -40,8 +52,8 @@ KEPT = {"Cache-Control": "private, max-age=31536000, immutable"}       # the add
 NOT_KEPT = {"Cache-Control": "no-store"}
 
 
-def workshop_of(request: Request) -> Workshop:
-    return request.app.state.workshop
+def session_of(request: Request) -> Session:
+    return request.app.state.session
 
 
 def answer(value: object, status: int = 200) -> Response:
@@ -64,132 +76,175 @@ async def page(request: Request) -> Response:
 async def state(request: Request) -> Response:
     limits = {"bytes": UPLOAD_BYTES, "pixels": PIXELS, "photographs": PHOTOGRAPHS, "batch": MOST,
               "strokes": requests.STROKES, "points": requests.POINTS, "uploads": UPLOADS}
-    return answer({**workshop_of(request).state(), "limits": limits})
+    exports = [{"name": name, "title": format.title, "file": format.file, "note": format.note}
+               for name, format in FORMATS.items()]
+    return answer({**session_of(request).state(), "limits": limits, "exports": exports})
 
 
 async def photographs(request: Request) -> Response:
-    return Response(workshop_of(request).photographs(), media_type="application/json", headers=NOT_KEPT)
+    return Response(session_of(request).photographs(), media_type="application/json", headers=NOT_KEPT)
 
 
-async def answers(request: Request) -> Response:
-    workshop = workshop_of(request)
-    return answer({"version": workshop.head and workshop.head.version, "answers": list(workshop.answers.values())})
+async def predictions(request: Request) -> Response:
+    session = session_of(request)
+    return answer({"version": session.head and session.head.version, "predictions": list(session.predictions.values())})
 
 
 async def loss(request: Request) -> Response:
-    return answer(workshop_of(request).trainer.curve())
+    return answer(session_of(request).trainer.curve())
 
 
 async def events(request: Request) -> Response:
-    workshop = workshop_of(request)
-    hello = {"server": workshop.server, "revision": workshop.album.revision}
-    return StreamingResponse(workshop.hub.listen(hello), media_type="text/event-stream", headers=NOT_KEPT)
+    session = session_of(request)
+    hello = {"server": session.server, "revision": session.album.revision}
+    return StreamingResponse(session.hub.listen(hello), media_type="text/event-stream", headers=NOT_KEPT)
 
 
 # Changes
 
+def check_identity(request: Request, value: dict) -> Optional[Response]:
+    """A refusal if the request was meant for another folder, which a studio at this address had open before."""
+    asked = value.get("identity")
+    if asked is None or asked == session_of(request).identity:
+        return None
+    return error(409, "this is another folder than the one that was changed; open that one again", other_folder=True)
+
+
 async def put_tags(request: Request) -> Response:
-    workshop, album = workshop_of(request), workshop_of(request).album
-    wanted = requests.changes(await read_json(request), album.classes)
+    session, album, value = session_of(request), session_of(request).album, await read_json(request)
+    wanted = requests.changes(value, album.classes)
+    if refusal := check_identity(request, value):
+        return refusal
     for change in wanted:
-        album.get(change.number)
-    outcome = await workshop.change(album.put_tags, wanted)
-    told = {"revision": album.revision, "photographs": [album.describe(album.get(change.number)) for change in wanted]}
-    if not outcome.conflicts and not outcome.refused:
-        return answer(told)
-    text = "somebody else has changed these photographs meanwhile" if outcome.conflicts else \
-        next(iter(outcome.refused.values()))
-    return answer({"error": text, **told, "conflicts": outcome.conflicts, "refused": [
-        {"number": number, "error": why} for number, why in outcome.refused.items()]}, 409)
+        if isinstance(change, Change):
+            album.get(change.number)
+    changed, conflicts, refused = await session.change(album.put_tags, wanted)
+    numbers = sorted({*changed, *conflicts, *(key for key in refused if isinstance(key, int))})
+    body = {"revision": album.revision, "photographs": [album.describe(album.get(number)) for number in numbers]}
+    if not conflicts and not refused:
+        return answer(body)
+    text = "somebody else has changed these photographs meanwhile" if conflicts else next(iter(refused.values()))
+    return answer({"error": text, **body, "conflicts": conflicts, "refused": [
+        {"name" if isinstance(key, str) else "number": key, "error": why} for key, why in refused.items()]}, 409)
 
 
 async def post_classes(request: Request) -> Response:
-    workshop, album, value = workshop_of(request), workshop_of(request).album, await read_json(request)
+    session, album, value = session_of(request), session_of(request).album, await read_json(request)
     if set(value) == {"add"}:
-        await workshop.change(album.add_class, requests.text(value["add"], "add"))
+        await session.change(album.add_class, requests.text(value["add"], "add"))
     elif set(value) == {"rename", "to"}:
         names = requests.text(value["rename"], "rename"), requests.text(value["to"], "to")
-        await workshop.change(album.rename_class, *names)
+        await session.change(album.rename_class, *names)
     elif set(value) == {"remove"}:
-        await workshop.change(album.remove_class, requests.text(value["remove"], "remove"))
+        await session.change(album.remove_class, requests.text(value["remove"], "remove"))
+    elif set(value) == {"kind", "is"}:
+        if value["is"] not in (*rules_file.KINDS, None):
+            raise Wrong(f"is must be {', '.join(rules_file.KINDS)} or null; got {requests.shortened(value['is'])}")
+        await session.change(album.set_kind, requests.text(value["kind"], "kind"), value["is"])
     else:
-        raise Wrong('expected {"add": name}, {"rename": name, "to": name} or {"remove": name}')
-    return answer(workshop.classes())
+        raise Wrong('expected {"add": name}, {"rename": name, "to": name}, {"remove": name} or '
+                    '{"kind": name, "is": kind}')
+    return answer(session.classes())
 
 
 async def put_auto(request: Request) -> Response:
-    workshop, value = workshop_of(request), requests.only(await read_json(request), "auto")
-    await asyncio.to_thread(workshop.set_auto, requests.switch(value.get("auto"), "auto"))
-    return answer(workshop.status())
+    session, value = session_of(request), requests.only(await read_json(request), "auto")
+    await asyncio.to_thread(session.set_auto, requests.switch(value.get("auto"), "auto"))
+    return answer(session.status())
 
 
 async def post_strokes(request: Request) -> Response:
-    workshop, album = workshop_of(request), workshop_of(request).album
-    value = requests.only(await read_json(request), "revision", "strokes")
+    session, album = session_of(request), session_of(request).album
+    value = requests.only(await read_json(request), "revision", "strokes", "identity", "name")
     drawn = requests.strokes(value.get("strokes"), album.classes)
-    return await scribbled(request, workshop, album.draw, requests.whole(value.get("revision"), "revision"), drawn)
+    found = album.get(request.path_params["number"])
+    if refusal := check_identity(request, value):
+        return refusal
+    if value.get("name") not in (None, display_name(found.path)):
+        return error(409, "this number belongs to another photograph now; load the page again", other_photograph=True)
+    return await scribbled(request, session, album.draw, requests.whole(value.get("revision"), "revision"), drawn)
 
 
-async def undo_strokes(request: Request) -> Response:
-    workshop, album = workshop_of(request), workshop_of(request).album
+async def step_strokes(request: Request) -> Response:
+    session, album = session_of(request), session_of(request).album
     value = requests.only(await read_json(request), "revision")
-    return await scribbled(request, workshop, album.undo_scribble, requests.whole(value.get("revision"), "revision"))
+    return await scribbled(request, session, album.step_scribble, requests.whole(value.get("revision"), "revision"),
+                           request.url.path.rsplit("/", 1)[1])
 
 
-async def scribbled(request: Request, workshop: Workshop, function, *arguments) -> Response:
-    photograph = workshop.album.get(request.path_params["number"])
+async def scribbled(request: Request, session: Session, function, *arguments) -> Response:
+    photograph = session.album.get(request.path_params["number"])
     try:
-        await workshop.change(function, photograph.number, *arguments)
+        await session.change(function, photograph.number, *arguments)
     except Conflict as conflict:
-        return error(409, conflict, photograph=workshop.album.describe(photograph))
-    return answer({"revision": workshop.album.revision, "photograph": workshop.album.describe(photograph)})
+        return error(409, conflict, photograph=session.album.describe(photograph))
+    return answer({"revision": session.album.revision, "photograph": session.album.describe(photograph)})
+
+
+async def region(request: Request) -> Response:
+    """The region of a photograph at a place, for the page to draw, and to send back as a stroke."""
+    session, value = session_of(request), requests.only(await read_json(request), "x", "y", "kind", "label")
+    found = session.album.get(request.path_params["number"])
+    x, y = (requests.number(value.get(key), key, 0, 1) for key in "xy")
+    label = requests.whole(value.get("label", 0), "label", 0, VOID)
+    kind = value.get("kind")
+    if kind not in ("part", "whole"):
+        raise Wrong(f"kind must be part or whole; got {requests.shortened(kind)}")
+    return answer({"kind": kind, **await asyncio.to_thread(session.region, found, x, y, kind == "whole", label)})
 
 
 # Pictures
 
 async def copy(request: Request) -> Response:
-    workshop = workshop_of(request)
-    photograph, name = workshop.album.get(request.path_params["number"]), request.path_params["copy"]
+    session = session_of(request)
+    photograph, name = session.album.get(request.path_params["number"]), request.path_params["copy"]
     if name not in COPIES:
         raise NotThere(f"there is no picture {requests.shortened(name)}")
-    path = await workshop.copy(photograph, COPIES[name])
+    path = await session.copy(photograph, COPIES[name])
     return Response(await asyncio.to_thread(path.read_bytes), media_type="image/jpeg", headers=KEPT)
 
 
 async def picture_of_scores(request: Request, make) -> Response:
-    """make(workshop, head, scores, size) in a thread, of a photograph under the present model."""
-    workshop = workshop_of(request)
-    photograph, head = workshop.album.get(request.path_params["number"]), workshop.head
-
-    def made():
-        scores, size = workshop.scores(photograph, head)
-        return make(workshop, head, scores, size)
-    asked = request.query_params.get("v")
-    data = await asyncio.to_thread(made)
-    return Response(data, media_type="image/png", headers=KEPT if head and asked == head.version else NOT_KEPT)
+    """make(session, head, photograph, known, scores, size) in a thread, of a photograph under the present model. That
+    of a marked photograph is not kept by the browser: its marks and tags change it."""
+    session, of = session_of(request), request.query_params.get("of", "model")
+    if of not in ("model", "previous"):
+        raise Wrong(f"of must be model or previous; got {requests.shortened(of)}")
+    photograph = session.album.get(request.path_params["number"])
+    head, known = session.previous if of == "previous" else session.head, session.known(photograph)
+    if of == "previous" and not head:
+        raise NotThere("there is no previous model")
+    data = await asyncio.to_thread(
+        lambda: make(session, head, photograph, known, *session.scores(photograph, head)))
+    kept = head and request.query_params.get("v") == head.version and not photograph.scribble
+    return Response(data, media_type="image/png", headers=KEPT if kept else NOT_KEPT)
 
 
 async def mask(request: Request) -> Response:
     side, style = requests.side(request), request.query_params.get("style", "fill")
     if style not in ("fill", "outline"):
         raise Wrong(f"style must be fill or outline; got {requests.shortened(style)}")
-    return await picture_of_scores(request, lambda workshop, head, scores, size: mask_png(
-        mask_of(scores, size, side), shades(head.classes, workshop.album.classes), style))
+
+    def make(session, head, photograph, known, scores, size):
+        labels, names = own_mask(head, scores, size, photograph.id, known, session.work, side)
+        return mask_png(labels, shades(names, session.album.classes), style)
+    return await picture_of_scores(request, make)
 
 
 async def probability(request: Request) -> Response:
-    classes = workshop_of(request).album.classes
+    classes = session_of(request).album.classes
     side, label = requests.side(request), requests.query_number(request, "label", len(classes) - 1)
 
-    def make(workshop, head, scores, size):
+    def make(session, head, photograph, known, scores, size):
         if classes[label] not in head.classes:
             raise NotThere(f"the model does not know {classes[label]!r} yet")
+        scores = own_scores(head, scores, size, photograph.id, known, session.work)
         return probability_png(scores, size, head.classes.index(classes[label]), side, colours()[label])
     return await picture_of_scores(request, make)
 
 
 async def scribble(request: Request) -> Response:
-    album, side = workshop_of(request).album, requests.side(request)
+    album, side = session_of(request).album, requests.side(request)
     photograph = album.get(request.path_params["number"])
 
     def made():
@@ -203,7 +258,7 @@ async def scribble(request: Request) -> Response:
 # One photograph
 
 async def photograph(request: Request) -> Response:
-    album = workshop_of(request).album
+    album = session_of(request).album
     found = album.get(request.path_params["number"])
     file = album.file(found)
     height, width = await asyncio.to_thread(upright_shape, str(file))
@@ -216,44 +271,45 @@ async def photograph(request: Request) -> Response:
 
 async def solve(request: Request) -> Response:
     value = requests.only(await read_json(request), "bounds")
-    head = workshop_of(request).head
+    head = session_of(request).head
     return answer(await explained(request, requests.bounds(value.get("bounds"), len(head.classes) if head else 1)))
 
 
 async def explained(request: Request, bounds: dict) -> dict:
-    workshop = workshop_of(request)
-    found, head = workshop.album.get(request.path_params["number"]), workshop.head
-    known = workshop.known(found)
+    session = session_of(request)
+    found, head = session.album.get(request.path_params["number"]), session.head
+    known = session.known(found)
     if not known:
         raise NotThere("it has no tags yet")
-    if head and head.classes != known.classes:
-        raise NotThere("the classes have changed since the model was trained")
+    now = known.of(head) if head else known
+    if not now:
+        raise NotThere("the classes have changed since the model was trained; train again")
 
     def made():
-        scores, size = workshop.scores(found, head)
-        return explain(head, scores, size, known, bounds)
+        scores, size = session.scores(found, head)
+        return explain(head, scores, size, now, bounds, session.work)
     return await asyncio.to_thread(made)
 
 
 # The loop
 
 async def train(request: Request) -> Response:
-    workshop, value = workshop_of(request), requests.only(await read_json(request), "check")
+    session, value = session_of(request), requests.only(await read_json(request), "check")
     check = requests.switch(value.get("check", False), "check")
-    async with workshop.starting:
-        if workshop.training:
+    async with session.starting:
+        if session.training:
             return error(409, "a training is running")
-        await workshop.train(check)
-    return answer(workshop.status(), 202)
+        await session.train(check)
+    return answer(session.status(), 202)
 
 
 async def stop(request: Request) -> Response:
-    workshop = workshop_of(request)
+    session = session_of(request)
     requests.only(await read_json(request))
-    if not workshop.trainer.running:
+    if not session.trainer.running:
         return error(409, "no training is running")
-    workshop.trainer.stop()
-    return answer(workshop.status(), 202)
+    session.trainer.stop()
+    return answer(session.status(), 202)
 
 
 # Out
@@ -264,52 +320,55 @@ def download(name: str) -> dict:
 
 async def export_file(request: Request) -> Response:
     name = request.path_params["name"]
-    path = workshop_of(request).root / name
+    format = next((known for known, format in FORMATS.items() if format.file == name), None)
+    if format:
+        return await export_labels(session_of(request), format)
+    path = session_of(request).root / name
     if name not in ("model.ccnn", "tags.csv") or not path.is_file():
         raise NotThere(f"there is no {requests.shortened(name)} yet")
     return FileResponse(path, headers=download(name), media_type="application/octet-stream")
 
 
 async def report(request: Request) -> Response:
-    path = workshop_of(request).root / "report.html"
+    path = session_of(request).root / "report.html"
     if not path.is_file():
         raise NotThere("there is no report yet; train first")
     return FileResponse(path, media_type="text/html", headers={
         **NOT_KEPT, "Content-Security-Policy": "default-src 'none'; img-src data:; style-src 'unsafe-inline'; sandbox"})
 
 
-def for_export(workshop: Workshop) -> tuple:
-    """(head, [(name, id, file)])"""
-    if not workshop.head:
+def for_export(session: Session) -> tuple:
+    """(head, [(name, id, file, what is known)])"""
+    if not session.head:
         raise NotThere("there is no model yet; train first")
-    return workshop.head, [(found.path, found.id, workshop.album.images / found.path)
-                           for found in workshop.album.there() if not found.problem]
+    return session.head, [(found.path, found.id, session.album.images / found.path, session.known(found))
+                           for found in session.album.there() if not found.problem]
 
 
-async def export_masks(request: Request) -> Response:
-    workshop = workshop_of(request)
-    head, items = for_export(workshop)
+async def export_labels(session: Session, name: str) -> Response:
+    """The masks in a format of labels; an archive is given away as it grows."""
+    format = FORMATS[name]
+    head, items = for_export(session)
+    classes = all_classes(head, session.album.classes)
+    for path, *_ in items:
+        check_name(path)
 
     async def members():
+        kept = []
         for few in parts(items, 8):
-            made = await asyncio.gather(*(workshop.pool.run(mask_file, head, workshop.work, id, file)
-                                          for _, id, file in few))
-            for (_, id, _), data in zip(few, made):
-                if data:
-                    yield f"{id}.png", data
-    return StreamingResponse(zipped(members()), media_type="application/zip", headers=download("masks.zip"))
-
-
-async def export_coco(request: Request) -> Response:
-    workshop = workshop_of(request)
-    head, items = for_export(workshop)
-    found = []
-    for few in parts(items, 8):
-        made = await asyncio.gather(*(workshop.pool.run(coco_regions, head, workshop.work, id, file)
-                                      for _, id, file in few))
-        found += [(name, regions) for (name, _, _), regions in zip(few, made) if regions]
-    data = await asyncio.to_thread(lambda: json.dumps(coco(head.classes, found), ensure_ascii=False).encode())
-    return Response(data, media_type="application/json", headers=download("coco.json"))
+            made = await asyncio.gather(*(session.pool.run(described, name, head, session.work, *one) for one in few))
+            for (path, *_), value in zip(few, made):
+                if value is not None and format.each:
+                    yield format.path(path), value
+                elif value is not None:
+                    kept.append((path, value))
+        for path, data in (await asyncio.to_thread(format.common, kept, classes)).items():
+            yield path, data
+    if format.archive:
+        return StreamingResponse(zipped(members()), media_type="application/zip", headers=download(format.file))
+    [(_, data)] = [member async for member in members()]
+    kind = "application/json" if format.file.endswith(".json") else "application/xml"
+    return Response(data, media_type=kind, headers=download(format.file))
 
 
 # In
@@ -317,12 +376,12 @@ async def export_coco(request: Request) -> Response:
 @contextlib.asynccontextmanager
 async def upload(request: Request, name: str):
     """The body in a file that can be read to its last pixel; the file is removed afterwards, unless it was moved."""
-    workshop = workshop_of(request)
-    if workshop.uploads >= UPLOADS:
+    session = session_of(request)
+    if session.uploads >= UPLOADS:
         raise Wrong(f"{UPLOADS} photographs are being read; send this one again in a moment", 429)
-    workshop.uploads += 1
-    folder = workshop.place / "uploads"
-    part = folder / f"{workshop.next_upload()}{Path(name).suffix.lower()}"
+    session.uploads += 1
+    folder = session.place / "uploads"
+    part = folder / f"{session.next_upload()}{Path(name).suffix.lower()}"
     try:
         check(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -330,32 +389,32 @@ async def upload(request: Request, name: str):
             async for data in requests.limited(request, UPLOAD_BYTES):
                 await asyncio.to_thread(file.write, data)
         try:
-            await workshop.pool.run(check_photograph, part)
+            await session.pool.run(check_photograph, part)
         except UserError as problem:
             raise UserError(str(problem).replace(str(part), name).replace(part.name, name)) from None
         yield part
     finally:
-        workshop.uploads -= 1
+        session.uploads -= 1
         with contextlib.suppress(FileNotFoundError):
             os.unlink(part)
 
 
 async def post_photograph(request: Request) -> Response:
-    workshop, name = workshop_of(request), requests.photograph_name(request)
-    if len(workshop.album.photographs) >= PHOTOGRAPHS:
+    session, name = session_of(request), requests.photograph_name(request)
+    if len(session.album.photographs) >= PHOTOGRAPHS:
         raise Wrong(f"the folder has {PHOTOGRAPHS} photographs; the studio takes no more", 422)
     async with upload(request, name) as part:
-        found, new = await workshop.change(workshop.album.add_photograph, name, part)
-    return answer({"photograph": workshop.album.describe(found)}, 201 if new else 200)
+        found, new = await session.change(session.album.add_photograph, name, part)
+    return answer({"photograph": session.album.describe(found)}, 201 if new else 200)
 
 
 def batch_of(request: Request) -> Batch:
-    return workshop_of(request).batches.get(request.path_params["batch"])
+    return session_of(request).batches.get(request.path_params["batch"])
 
 
 async def new_batch(request: Request) -> Response:
     requests.only(await read_json(request))
-    return answer((await workshop_of(request).batches.new()).describe(), 201)
+    return answer((await session_of(request).batches.new()).describe(), 201)
 
 
 async def get_batch(request: Request) -> Response:
@@ -378,7 +437,7 @@ async def post_to_batch(request: Request) -> Response:
 async def segment_batch(request: Request) -> Response:
     requests.only(await read_json(request))
     batch = batch_of(request)
-    await workshop_of(request).batches.segment(batch)
+    await session_of(request).batches.segment(batch)
     return answer(batch.describe(), 202)
 
 
@@ -411,7 +470,7 @@ async def show_error(request: Request, problem: Exception) -> Response:
     text = problem.detail if isinstance(problem, HTTPException) else str(problem)
     if found == 500 and not isinstance(problem, OSError):
         text = f"the studio failed ({type(problem).__name__}); the terminal tells more"
-    return error(found, workshop_of(request).plain(text))
+    return error(found, session_of(request).plain(text))
 
 
 ROUTES = [
@@ -420,24 +479,24 @@ ROUTES = [
     ("GET", "/api/state", state),
     ("GET", "/api/photographs", photographs),
     ("POST", "/api/photographs", post_photograph),
-    ("GET", "/api/answers", answers),
+    ("GET", "/api/predictions", predictions),
     ("GET", "/api/loss", loss),
     ("GET", "/api/events", events),
     ("PUT", "/api/tags", put_tags),
     ("POST", "/api/classes", post_classes),
     ("PUT", "/api/auto", put_auto),
     ("POST", "/api/scribbles/{number:int}", post_strokes),
-    ("POST", "/api/scribbles/{number:int}/undo", undo_strokes),
+    ("POST", "/api/scribbles/{number:int}/undo", step_strokes),
+    ("POST", "/api/scribbles/{number:int}/redo", step_strokes),
     ("GET", "/api/scribbles/{number:int}.png", scribble),
     ("GET", "/api/photographs/{number:int}", photograph),
     ("POST", "/api/photographs/{number:int}/solve", solve),
+    ("POST", "/api/photographs/{number:int}/region", region),
     ("GET", "/api/photographs/{number:int}/{copy}.jpg", copy),
     ("GET", "/api/photographs/{number:int}/mask.png", mask),
     ("GET", "/api/photographs/{number:int}/probability.png", probability),
     ("POST", "/api/train", train),
     ("POST", "/api/stop", stop),
-    ("GET", "/api/export/masks.zip", export_masks),
-    ("GET", "/api/export/coco.json", export_coco),
     ("GET", "/api/export/{name}", export_file),
     ("GET", "/api/report.html", report),
     ("POST", "/api/batches", new_batch),
@@ -449,17 +508,17 @@ ROUTES = [
 ]
 
 
-def application(workshop: Workshop) -> Starlette:
+def application(session: Session) -> Starlette:
     @contextlib.asynccontextmanager
     async def life(app):
-        await workshop.open()
+        await session.open()
         try:
             yield
         finally:
-            await workshop.close()
+            await session.close()
 
     routes = [Route(path, function, methods=[method]) for method, path, function in ROUTES]
     kinds = (Wrong, NotThere, UserError, OSError, HTTPException, Exception)
     app = Starlette(routes=routes, lifespan=life, exception_handlers=dict.fromkeys(kinds, show_error))
-    app.state.workshop = workshop
+    app.state.session = session
     return app

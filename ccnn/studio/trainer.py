@@ -1,7 +1,7 @@
 """ccnn learn as a child process, watched through the files that it writes: its log, its snapshots.
 
     await trainer.start(check=False)
-    trainer.look()                      # now and then, in a thread: reads what is new
+    trainer.poll()                      # now and then, in a thread: reads what is new
     trainer.status(), trainer.snapshot, trainer.curve()
 """
 import contextlib
@@ -41,7 +41,7 @@ class Round:
             return 0
         return int(found[1]) if found else 0
 
-    def look(self) -> None:
+    def poll(self) -> None:
         with open(self.log, "rb") as file:
             file.seek(self.read)
             text = file.read()
@@ -86,7 +86,7 @@ class Trainer(Child):
         self.stopping = True
         self.interrupt()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Read what is new."""
         if not self.kind:
             return
@@ -98,7 +98,7 @@ class Trainer(Child):
                 if name == "second" and "first" not in self.rounds and before.is_file():
                     self.rounds = {"first": Round(before), **self.rounds}
         for one in list(self.rounds.values()):
-            one.look()
+            one.poll()
             self.snapshot = one.newest() or self.snapshot
 
     def find_logs(self) -> dict:

@@ -1,6 +1,8 @@
 /* Talking to the server, and knowing whether it is there.
 
-   connection.state   "good"; "lost": no answer, we try again; "restarted": the server has a new token */
+   connection.state   "good"; "lost": no answer, we try again; "restarted": the server has a new token. As soon as the
+                      address that it printed is opened, in whichever page, this one is let in again: it begins anew,
+                      because photographs may have other numbers now. What waits is kept in the browser. */
 
 export class Unreachable extends Error {}
 
@@ -19,16 +21,23 @@ class Connection extends EventTarget {
         if (state === this.state) return
         this.state = state
         this.dispatchEvent(new Event("change"))
-        if (state === "lost") setTimeout(() => this.tryAgain(), 2000)
+        if (state !== "good" && !this.trying) this.tryLater()
     }
 
-    /* Only this ends "lost": so there is one attempt every two seconds, whatever else is asked meanwhile. */
+    tryLater() {
+        this.trying = true
+        setTimeout(() => this.tryAgain(), 2000)
+    }
+
+    /* Only this ends what is not good: so there is one attempt every two seconds, whatever else is asked meanwhile. */
     async tryAgain() {
         try {
             await call("GET", "/api/state")
+            if (this.state === "restarted") return location.reload()
+            this.trying = false
             this.is("good")
         } catch {
-            if (this.state === "lost") setTimeout(() => this.tryAgain(), 2000)
+            this.tryLater()
         }
     }
 }
@@ -79,7 +88,9 @@ const picture = (number, file, query) => `/api/photographs/${number}/${file}?${n
 export const address = {
     thumbnail: photograph => picture(photograph.number, "thumbnail.jpg", {v: photograph.version}),
     picture: photograph => picture(photograph.number, "picture.jpg", {v: photograph.version}),
-    mask: (number, version, side, style = "fill") => picture(number, "mask.png", {side, style, v: version}),
+    /* options: style: "outline"; of: "previous" */
+    mask: ({number, scribble, revision}, version, side, options = {}) => picture(number, "mask.png", {
+        side, style: "fill", ...options, v: version, ...scribble ? {r: revision} : {}}),
     probability: (number, version, label) => picture(number, "probability.png", {label, side: 1280, v: version}),
     scribbles: photograph => `/api/scribbles/${photograph.number}.png?side=1280&v=${photograph.scribble}`,
 }

@@ -32,11 +32,12 @@ export class Areas extends EventTarget {
             this.rows.clear()
             byId("areas").replaceChildren(...areas.map(area => this.row(area)))
         }
-        say(byId("areas-text"), explanation ? texts.areasText : texts.areasNone)
+        const {tags} = this.store.photographs.get(number), {model} = this.store.status
+        say(byId("areas-text"), explanation ? texts.areasText : texts.areasNone(tags !== null, model))
         byId("rules").replaceChildren(...(explanation?.rules ?? []).map(({text}) => element("li", {}, text)))
         if (explanation) this.update(explanation)
         else say(byId("areas-status"), "")
-        byId("areas-reset").hidden = !Object.keys(this.moved).length
+        byId("areas-preview").hidden = !Object.keys(this.moved).length
         if (explanation && Object.keys(this.moved).length) this.solve()
     }
 
@@ -94,7 +95,7 @@ export class Areas extends EventTarget {
         const [least, most] = this.bounds(label)
         const at = Math.round(Math.min(1, Math.max(0, value)) * 100) / 100
         this.moved[label] = which === "least" ? [Math.min(at, most), most] : [least, Math.max(at, least)]
-        byId("areas-reset").hidden = false
+        byId("areas-preview").hidden = false
         this.showHandles(label)
         this.solve()
     }

@@ -42,13 +42,15 @@ export class Cell {
 
     /* The newest mask replaces the one before when it has arrived. */
     showMask() {
-        const version = this.masks && this.store.answers.get(this.number)?.version
+        const version = this.masks && (this.before ? this.store.status.model?.previous
+            : this.store.predictions.get(this.number)?.version)
         if (!version) {
             this.mask?.remove()
             this.mask = this.maskSource = null
             return
         }
-        const source = address.mask(this.number, version, 320)
+        const source = address.mask(this.store.photographs.get(this.number), version, 320,
+                                    this.before ? {of: "previous"} : {})
         if (this.maskSource === source) return                  // it is there, or on its way
         this.maskSource = source
         inTurn(done => this.maskSource === source ? this.fetchMask(source, done) : done())
@@ -70,11 +72,11 @@ export class Cell {
         mask.src = source
     }
 
-    /* Show what is known now. masks: show them, too. */
-    fill({place, places, selected, masks}) {
+    /* Show what is known now. masks: show them, too; before: those before the last training. */
+    fill({place, places, selected, masks, before}) {
         const photograph = this.store.photographs.get(this.number)
         const {tags, large, problem, name, scribble} = photograph
-        const disputed = disputes(photograph, this.store.answers.get(this.number), this.store.modelLabels())
+        const disputed = disputes(this.store.predictions.get(this.number), this.store.modelLabels())
         this.root.setAttribute("aria-posinset", place + 1)
         this.root.setAttribute("aria-setsize", places)
         this.root.setAttribute("aria-selected", selected)
@@ -83,7 +85,7 @@ export class Cell {
         this.root.dataset.state = problem ? "problem" : tags === null ? "undecided" : tags.length ? "tagged" : "none"
         this.root.classList.toggle("disputed", disputed.length > 0)
         this.chips.replaceChildren(...chips(this.store, photograph), scribble ? chip("✎") : "")
-        this.masks = masks
+        Object.assign(this, {masks, before})
         if (this.timer === null) this.load()
     }
 }

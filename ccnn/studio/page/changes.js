@@ -1,27 +1,60 @@
-/* Changes of tags: shown at once, sent one request after the other, kept until the server has them; undo and redo. */
+/* Changes of tags: shown at once, sent one request after the other, kept in the browser until the server has them.
+   Undo and redo, of tags and of marks. */
 import {Refused, call, connection} from "./api.js"
-import {sameTags} from "./tags.js"
+import {named, numbered, sameTags} from "./tags.js"
 import {texts} from "./texts.js"
+
+const MOST_UNDONE = 2000        // photographs in all steps that can be undone after a reload
 
 export class Changes extends EventTarget {
     wanted = new Map()          // number: {number, tags, large} to be sent
     flying = new Map()          // the same, in the request under way
+    saved = new Map()           // number: what the server has, of all these
     overtaken = new Map()       // number: photograph that an event brought meanwhile
-    done = []                   // [[{before, after}]], newest last
+    written = new Set()         // names of the photographs of which we keep a change in the browser
+    done = []                   // [{tags: [{before, after}]} or {marks: number, id}], newest last
     undone = []
+    moving = Promise.resolve()      // the step that is being undone or redone
 
-    constructor(store) {
+    /* stepMarks(number, "undo" or "redo"): whether the marks of a photograph are now as before, or as after */
+    constructor(store, stepMarks) {
         super()
         this.store = store
+        this.stepMarks = stepMarks
         store.isBusy = (number, photograph) => {
             const busy = this.flying.has(number) || this.wanted.has(number)
             if (busy) this.overtaken.set(number, photograph)
             return busy
         }
         connection.addEventListener("change", () => this.send())
-        addEventListener("beforeunload", event => {
-            if (this.waiting()) event.preventDefault()
-        })
+    }
+
+    /* What an earlier page has left: changes that the server does not have yet, and what can be undone. */
+    restore() {
+        const {kept, classes} = this.store, byName = this.store.byName()
+        const decode = entry => {
+            if (entry.marks !== undefined) return {marks: byName.get(entry.marks)?.number, id: entry.id}
+            return {tags: entry.tags.map(({name, before, after}) => {
+                const number = byName.get(name)?.number
+                return {before: numbered(before, number, classes), after: numbered(after, number, classes)}
+            }).filter(({before, after}) => before && after)}
+        }
+        const there = ({marks, tags}) => marks !== undefined || tags?.length
+        for (const which of ["done", "undone"]) this[which] = kept.read(which, []).map(decode).filter(there)
+        const waiting = kept.read("tags", {}), states = [], lost = []
+        for (const [name, {before, after}] of Object.entries(waiting)) {
+            const photograph = byName.get(name)
+            if (!photograph) continue
+            const [seen, wish] = [before, after].map(state => numbered(state, photograph.number, classes))
+            this.written.add(name)
+            if (!wish || sameTags(photograph, wish)) continue
+            if (seen && sameTags(photograph, seen)) states.push(wish)
+            else lost.push(name)
+        }
+        if (states.length) this.want(states)
+        else this.keepWaiting()
+        if (lost.length) this.store.tell("message", texts.conflict(lost))
+        this.dispatchEvent(new Event("change"))
     }
 
     waiting() {
@@ -33,27 +66,67 @@ export class Changes extends EventTarget {
         const steps = states.map(after => ({before: this.shown(after.number), after}))
             .filter(({before, after}) => !sameTags(before, after))
         if (!steps.length) return 0
-        this.done.push(steps)
-        this.undone = []
+        this.note({tags: steps})
         this.want(steps.map(step => step.after))
         return steps.length
     }
 
+    /* Something was marked in a photograph: a step that can be undone, too. */
+    marked(number, id) {
+        this.note({marks: number, id})
+    }
+
+    /* The server did not take these marks: there is nothing to undo. */
+    forget(id) {
+        this.done = this.done.filter(entry => entry.id !== id)
+        this.keepHistory()
+    }
+
+    note(entry) {
+        this.done.push(entry)
+        this.undone = []
+        this.keepHistory()
+    }
+
     undo() {
-        return this.move(this.done, this.undone, "before")
+        return this.inTurn(() => this.move(this.done, this.undone, "undo"))
     }
 
     redo() {
-        return this.move(this.undone, this.done, "after")
+        return this.inTurn(() => this.move(this.undone, this.done, "redo"))
+    }
+
+    /* One step after the other, however fast the keys are pressed. */
+    inTurn(step) {
+        return this.moving = this.moving.then(step, step)
     }
 
     /* The photographs whose state this changed; none: there is nothing to undo. */
-    move(from, to, which) {
-        const steps = from.pop()
-        if (!steps) return []
-        to.push(steps)
-        this.want(steps.map(step => step[which]))
-        return steps.map(step => step.after.number)
+    async move(from, to, which) {
+        const entry = from.pop()
+        if (!entry) return []
+        try {
+            if (entry.marks !== undefined && !await this.stepMarks(entry.marks, which)) return this.move(from, to, which)
+        } catch (error) {
+            from.push(entry)
+            throw error
+        }
+        to.push(entry)
+        this.keepHistory()
+        if (entry.marks !== undefined) return [entry.marks]
+        this.want(entry.tags.map(step => which === "undo" ? step.before : step.after))
+        return entry.tags.map(step => step.after.number)
+    }
+
+    keepHistory() {
+        const {kept, classes, photographs} = this.store
+        const name = number => photographs.get(number).name
+        let room = MOST_UNDONE
+        const encode = entries => entries.filter(({tags}) => (room -= tags?.length ?? 1) >= 0).map(({marks, id, tags}) =>
+            tags ? {tags: tags.map(({before, after}) => ({name: name(after.number), before: named(before, classes),
+                                                          after: named(after, classes)}))} : {marks: name(marks), id})
+        for (const which of ["done", "undone"]) kept.write(which, encode(this[which].toReversed()).toReversed())
+        this.dispatchEvent(new Event("change"))
     }
 
     shown(number) {
@@ -63,12 +136,30 @@ export class Changes extends EventTarget {
 
     want(states) {
         for (const state of states) {
+            if (!this.saved.has(state.number)) this.saved.set(state.number, this.shown(state.number))
             Object.assign(this.store.photographs.get(state.number), state)
             this.wanted.set(state.number, state)
         }
+        this.keepWaiting()
         this.store.tell("photographs", states.map(state => state.number))
         this.dispatchEvent(new Event("change"))
         this.send()
+    }
+
+    /* What waits, by the names of photographs and classes: after a restart they have other numbers. */
+    keepWaiting() {
+        const {kept, classes, photographs} = this.store
+        const waiting = new Map([...this.flying, ...this.wanted])
+        if (!waiting.size && !this.written.size) return
+        kept.change("tags", {}, all => {
+            for (const name of this.written) delete all[name]
+            this.written.clear()
+            for (const [number, after] of waiting) {
+                const {name} = photographs.get(number)
+                all[name] = {before: named(this.saved.get(number), classes), after: named(after, classes)}
+                this.written.add(name)
+            }
+        })
     }
 
     async send() {
@@ -79,7 +170,7 @@ export class Changes extends EventTarget {
         try {
             const changes = [...sent.values()].map(
                 state => ({...state, revision: this.store.photographs.get(state.number).revision}))
-            this.land(sent, await call("PUT", "/api/tags", {changes}))
+            this.land(sent, await call("PUT", "/api/tags", {changes, identity: this.store.identity}))
         } catch (error) {
             if (error instanceof Refused && error.status === 409) this.land(sent, error.body)
             else if (error instanceof Refused && error.status !== 401) await this.giveUp(error)
@@ -104,10 +195,13 @@ export class Changes extends EventTarget {
             return later?.revision > photograph.revision ? later : photograph
         })
         this.store.keep(newest)
+        for (const number of sent.keys()) this.saved.delete(number)
         for (const state of again) {
+            this.saved.set(state.number, this.shown(state.number))
             Object.assign(this.store.photographs.get(state.number), state)
             this.wanted.set(state.number, state)
         }
+        this.keepWaiting()
         this.store.tell("photographs", newest.map(photograph => photograph.number))
         if (lost.length) this.store.tell("message", texts.conflict(lost.map(photograph => photograph.name)))
         for (const {number, error} of refused) {
@@ -125,7 +219,9 @@ export class Changes extends EventTarget {
     async giveUp(error) {
         this.flying = new Map()
         this.wanted = new Map()
+        this.saved.clear()
         this.overtaken.clear()
+        this.keepWaiting()
         this.store.tell("message", error.message)
         await this.store.refresh().catch(() => {})
     }

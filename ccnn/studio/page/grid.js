@@ -21,6 +21,7 @@ export class Grid extends EventTarget {
     selected = new Set()
     fleeting = false            // the selection came from a plain click: an arrow drops it
     masks = true
+    before = false              // masks are those before the last training
     cells = new Map()
 
     constructor(box, store) {
@@ -121,7 +122,8 @@ export class Grid extends EventTarget {
     }
 
     fill(cell, place) {
-        cell.fill({place, places: this.list.length, selected: this.selected.has(cell.number), masks: this.masks})
+        cell.fill({place, places: this.list.length, selected: this.selected.has(cell.number),
+                   masks: this.masks, before: this.before})
     }
 
     /* Photographs changed (null: all): show them as they are now. */

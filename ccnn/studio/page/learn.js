@@ -1,7 +1,7 @@
 /* The loop: features in the background, Train and Stop, the loss curve, what the model was learned from. */
 import {call} from "./api.js"
 import {lossChart} from "./chart.js"
-import {byId, element, say} from "./element.js"
+import {byId, element, nameElement, say} from "./element.js"
 import {texts} from "./texts.js"
 
 export class LearnPanel {
@@ -9,7 +9,10 @@ export class LearnPanel {
         this.store = store
         byId("train").onclick = () => this.ask("POST", "/api/train", {})
         byId("check").onclick = () => this.ask("POST", "/api/train", {check: true})
-        byId("stop").onclick = () => this.ask("POST", "/api/stop", {})
+        byId("stop").onclick = () => {
+            this.stopped = true
+            this.ask("POST", "/api/stop", {})
+        }
         byId("auto").onclick = () => this.ask("PUT", "/api/auto", {auto: !store.status.auto})
         store.addEventListener("status", () => this.show())
         store.addEventListener("classes", () => this.show())
@@ -44,12 +47,49 @@ export class LearnPanel {
         if (training.iterations && training.phase === "training") bar.value = training.iteration / training.iterations
         else bar.removeAttribute("value")
         say(byId("train-problem"), training.problem ?? "")
+        this.showOutcome(running, training)
+        this.showResults(model?.results)
         byId("auto").setAttribute("aria-checked", status.auto)
         say(byId("model"), model ? texts.model(model) : "")
         say(byId("lines"), training.lines.join("\n"))
         byId("lines").parentElement.hidden = !training.lines.length
         this.showSteps()
         this.drawLoss()
+    }
+
+    /* What Stop has left, until the next training. */
+    showOutcome(running, {phase, iteration, iterations, problem}) {
+        if (phase === "training") this.reached = [iteration, iterations]
+        if (phase === "stopping") this.stopped = true
+        if (running && !this.stopped) say(byId("outcome"), "")
+        if (running || !this.stopped) return
+        this.stopped = false
+        say(byId("outcome"), problem ? "" : texts.stopped(this.reached))
+        this.reached = null
+    }
+
+    /* What was found on photographs held out, and how it differs from the check before. */
+    showResults(results) {
+        byId("results").hidden = !results
+        const shown = JSON.stringify(results)
+        if (!results || shown === this.shownResults) return
+        this.shownResults = shown
+        const before = new Map((results.before?.classes ?? []).map(one => [one.name, one]))
+        const recall = one => one && one.found + one.missed ? one.found / (one.found + one.missed) : null
+        const withIou = results.classes.some(({iou}) => iou !== null)
+        const row = (name, one, old) => element("tr", {}, element("th", {scope: "row"}, nameElement(name)),
+            cell(one.found + one.missed ? texts.foundOf(one.found, one.found + one.missed) : "–",
+                 recall(one), recall(old)),
+            cell(`${one.false}`, one.false, old?.false, change => `${change}`, -1),
+            withIou ? cell(one.iou === null ? "–" : one.iou.toFixed(2), one.iou, old?.iou, change => change.toFixed(2)) : null)
+        const head = [texts.resultClass, texts.resultFound, texts.resultFalse, ...withIou ? [texts.resultIou] : []]
+        byId("results").replaceChildren(
+            element("h3", {}, texts.results), element("table", {},
+                element("thead", {}, element("tr", {}, ...head.map(text => element("th", {scope: "col"}, text)))),
+                element("tbody", {}, ...results.classes.map(one => row(one.name, one, before.get(one.name))))),
+            ...results.mean_iou === null ? [] : [element("p", {class: "note"},
+                texts.meanIou(results.mean_iou, results.before?.mean_iou))],
+            element("p", {class: "note"}, [results.held_out, results.before ? texts.resultsChange : ""].join(" ").trim()))
     }
 
     showFeatures({done, total, seconds, problem}) {
@@ -72,4 +112,12 @@ export class LearnPanel {
         const {loss} = this.store
         byId("loss").replaceChildren(...loss.points.length > 1 ? [lossChart(loss)] : [])
     }
+}
+
+/* A cell of the table, with what has changed: green is better, whatever the sign. */
+function cell(text, now, before, format = change => texts.points(change), better = 1) {
+    const change = now === null || before == null ? 0 : now - before
+    const mark = change ? element("span", {class: change * better > 0 ? "better" : "worse"},
+                                  ` ${change > 0 ? "+" : "−"}${format(Math.abs(change))}`) : null
+    return element("td", {}, text, mark)
 }

@@ -1,12 +1,14 @@
 /* The page: makes its parts and connects them; keys that work everywhere. */
+import {Adding} from "./adding.js"
 import {Refused, call, connection} from "./api.js"
 import {Changes} from "./changes.js"
 import {ClassBar} from "./classbar.js"
-import {byId, element, say, swatch} from "./element.js"
-import {dropped, pictures, send} from "./files.js"
+import {ClassList} from "./classlist.js"
+import {byId, element, say} from "./element.js"
 import {Grid} from "./grid.js"
 import {LearnPanel} from "./learn.js"
 import {listing} from "./listing.js"
+import {message} from "./messages.js"
 import {OutPanel} from "./out.js"
 import {Store} from "./store.js"
 import {setNone, setUndecided, toggleLarge, toggleTag} from "./tags.js"
@@ -16,10 +18,11 @@ import {Viewer} from "./viewer.js"
 fillTexts()
 
 const store = new Store()
-const changes = new Changes(store)
+const changes = new Changes(store, (number, which) => viewer.scribbles.step(number, which))
 const grid = new Grid(byId("grid"), store)
 const classBar = new ClassBar(byId("classbar"), store,
-                              {acted: () => grid.acted(), press, name: nameClass, edit: editClasses})
+                              {acted: () => grid.acted(), press, name: nameClass, edit: () => classList.open()})
+const classList = new ClassList(store)
 const viewer = new Viewer(store, {
     press,
     step: move => {
@@ -28,16 +31,19 @@ const viewer = new Viewer(store, {
         grid.goTo(place)
         return grid.focusedNumber()
     },
+    marked: (number, id) => changes.marked(number, id),
     closed: () => byId("grid").focus(),
 })
 new LearnPanel(store)
 new OutPanel(store)
+new Adding(announce)
 
 function fillTexts() {
     for (const found of document.querySelectorAll("[data-text]")) found.textContent = texts[found.dataset.text]
     for (const found of document.querySelectorAll("[data-label]")) {
         found.setAttribute("aria-label", texts[found.dataset.label])
     }
+    byId("find").placeholder = texts.find
     for (const found of document.querySelectorAll("[data-hint]")) found.title = texts[found.dataset.hint]
     byId("keys").querySelector("tbody").replaceChildren(...texts.keyTable.map(
         ([key, what]) => element("tr", {}, element("th", {scope: "row"}, key), element("td", {}, what))))
@@ -45,29 +51,33 @@ function fillTexts() {
 
 // --- messages ------------------------------------------------------------------------------------------------------
 
-function message(text) {
-    const shown = element("p", {}, text)
-    const seen = viewer.isOpen ? byId("viewer") : document.body         // what lies behind a dialog is not seen
-    seen.append(byId("messages"))
-    byId("messages").append(shown)
-    while (byId("messages").children.length > 4) byId("messages").firstChild.remove()
-    setTimeout(() => shown.remove(), Math.max(4000, 70 * text.length))
-}
-
 function showConnection() {
     const {state} = connection
-    const text = state === "good" ? "" : texts[state](changes.waiting() + viewer.scribbles.queue.length)
+    const text = state === "good" ? ""
+        : texts[state](changes.waiting() + viewer.scribbles.queue.length, store.kept?.works)
     if (viewer.isOpen && text && byId("connection").hidden) message(text)       // the banner lies behind
     say(byId("connection"), text)
 }
 
 store.addEventListener("message", ({detail}) => message(detail))
 connection.addEventListener("change", showConnection)
+viewer.scribbles.addEventListener("change", showConnection)
+viewer.scribbles.addEventListener("refused", ({detail}) => changes.forget(detail))
 changes.addEventListener("change", () => {
     showConnection()
-    byId("undo").disabled = !changes.done.length
-    byId("redo").disabled = !changes.undone.length
+    showUndo()
 })
+addEventListener("beforeunload", event => {
+    if (!store.kept?.works && changes.waiting() + viewer.scribbles.queue.length) event.preventDefault()
+})
+
+/* Marks of the photograph that is open can be taken back without a history, too: another browser has made it. */
+const marksOfOpen = which => viewer.isOpen && viewer.acted()[0]?.[which] > 0
+
+function showUndo() {
+    for (const id of ["undo", "draw-undo"]) byId(id).disabled = !changes.done.length && !marksOfOpen("undo")
+    for (const id of ["redo", "draw-redo"]) byId(id).disabled = !changes.undone.length && !marksOfOpen("redo")
+}
 
 // --- tagging -------------------------------------------------------------------------------------------------------
 
@@ -85,21 +95,21 @@ function announce(text) {
     byId(viewer.isOpen ? "viewer-said" : "selected").textContent = text
 }
 
-function undo() {
-    const numbers = changes.undo()
-    if (numbers.length) reveal(numbers, texts.undone)
-    else announce(texts.nothingToUndo)
-}
-
-function redo() {
-    const numbers = changes.redo()
-    if (numbers.length) reveal(numbers, texts.redone)
-    else announce(texts.nothingToRedo)
-}
-
-function reveal(numbers, text) {
+/* which: "undo" or "redo" */
+async function move(which) {
+    const numbers = []
+    try {
+        numbers.push(...await changes[which]())
+        if (!numbers.length && marksOfOpen(which) && await viewer.scribbles.step(viewer.number, which)) {
+            numbers.push(viewer.number)
+        }
+    } catch (error) {
+        return message(error.message)
+    }
+    if (!numbers.length) return announce(which === "undo" ? texts.nothingToUndo : texts.nothingToRedo)
     if (!viewer.isOpen) grid.goToNumber(numbers[0])
-    announce(text(numbers.length))
+    else if (!numbers.includes(viewer.number)) viewer.show(numbers[0])
+    announce(which === "undo" ? texts.undone(numbers.length) : texts.redone(numbers.length))
 }
 
 /* A class was typed: make it if it is new, and tag with it. A new one tags only what was selected on purpose. */
@@ -120,44 +130,12 @@ async function nameClass(name) {
     }
 }
 
-function editClasses() {
-    const dialog = byId("classes")
-    showClassList()
-    if (!dialog.open) dialog.showModal()
-}
-
-function showClassList() {
-    byId("class-problem").textContent = ""
-    const classes = store.classes.filter(({label}) => label > 0)
-    byId("class-list").replaceChildren(...classes.map(({name, colour, photographs}) => {
-        const input = element("input", {type: "text", value: name, maxlength: 60, "aria-label": texts.className(name)})
-        const form = element("form", {onsubmit: event => {
-            event.preventDefault()
-            changeClass({rename: name, to: input.value.trim()})
-        }}, swatch(colour), input, element("span", {class: "note"}, texts.classCount(photographs)),
-           element("button", {"aria-label": texts.renameLabel(name)}, texts.rename),
-           element("button", {type: "button", "aria-label": texts.removeLabel(name),
-                              onclick: () => changeClass({remove: name})}, texts.remove))
-        return element("li", {}, form)
-    }))
-    if (!classes.length) byId("class-list").replaceChildren(element("li", {}, texts.noClasses))
-}
-
-async function changeClass(change) {
-    try {
-        store.takeClasses(await call("POST", "/api/classes", change))
-        showClassList()
-    } catch (error) {
-        byId("class-problem").textContent = error.message
-    }
-}
-
 // --- the list of photographs ---------------------------------------------------------------------------------------
 
 /* The list stays as it is while you tag, so that nothing jumps; a button offers to bring it up to date. */
 function wantedList() {
-    return listing(store.present(), store.answers, store.modelLabels(), byId("filter").value || "all",
-                   byId("order").value)
+    return listing(store.present(), store.predictions, {
+        filter: byId("filter").value || "all", name: byId("find").value, order: byId("order").value})
 }
 
 function list() {
@@ -175,9 +153,9 @@ function showUpdate() {
 }
 
 function showFilters() {
-    const photographs = store.present(), labels = store.modelLabels()
-    const size = filter => listing(photographs, store.answers, labels, filter, "folder").length
-    const options = ["all", "undecided", "none", "disputed", "scribbled", "problem"]
+    const photographs = store.present()
+    const size = filter => listing(photographs, store.predictions, {filter}).length
+    const options = ["all", "undecided", "none", "disputed", "doubtful", "scribbled", "problem"]
         .map(filter => [filter, texts.filters[filter](size(filter)), size(filter)])
         .filter(([filter, , number]) => number || ["all", "undecided", byId("filter").value].includes(filter))
     for (const {label, name} of store.classes.slice(1)) {
@@ -210,7 +188,9 @@ function showWelcome() {
     byId("grid").classList.toggle("empty", grid.list.length === 0)
     byId("welcome").replaceChildren(...empty
         ? [element("ol", {}, ...texts.steps.map(step => element("li", {}, step))),
-           element("button", {class: "main", onclick: () => byId("add-files").click()}, texts.addPhotographs)]
+           element("div", {class: "row"},
+                   element("button", {class: "main", onclick: () => byId("add-files").click()}, texts.addPhotographs),
+                   element("button", {onclick: () => byId("add-directory").click()}, texts.addFolder))]
         : [element("p", {}, texts.nothingHere)])
 }
 
@@ -224,7 +204,30 @@ function showFiltersSoon() {
 }
 
 byId("order").replaceChildren(...Object.entries(texts.orders).map(([value, text]) => element("option", {value}, text)))
-byId("filter").onchange = byId("order").onchange = byId("update").onclick = list
+byId("filter").onchange = byId("find").oninput = byId("update").onclick = list
+byId("order").onchange = () => {
+    store.kept.write("order", byId("order").value)
+    list()
+}
+
+/* Until somebody touches the page, and after each training, the order follows what the model says. */
+let touched = false, listedFor = null           // null: no news yet; "": there was no model
+for (const event of ["keydown", "pointerdown"]) addEventListener(event, () => { touched = true }, true)
+
+function followModel() {
+    const model = store.status?.model, version = model?.final ? model.version : null
+    const isTrained = version && version !== listedFor, trainedHere = isTrained && listedFor !== null
+    const isOld = ({number}) => store.predictions.has(number) && store.predictions.get(number).version !== version
+    if (isTrained && touched && store.present().some(isOld)) return             // the rest is on its way
+    if (isTrained) listedFor = version
+    else if (store.status) listedFor ??= ""
+    if (!isTrained && touched) return
+    list()
+    if (!trainedHere || viewer.isOpen) return
+    const disputed = listing(store.present(), store.predictions, {filter: "disputed"}).length
+    message(texts.trained(disputed, byId("order").value))
+    if (!grid.selected.size) grid.goTo(0)
+}
 
 store.addEventListener("photographs", ({detail}) => {
     const cameOrWent = detail?.some(number => {
@@ -235,6 +238,7 @@ store.addEventListener("photographs", ({detail}) => {
     if (cameOrWent) list()
     grid.refresh(detail)
     classBar.show()
+    showUndo()
     showFiltersSoon()
 })
 let photographsSeen = 0             // photographs have the numbers 0, 1, 2, ...
@@ -243,13 +247,15 @@ store.addEventListener("classes", () => {
     classBar.build()
     showFilters()
 })
-store.addEventListener("answers", () => {
+store.addEventListener("predictions", () => {
     grid.refresh(null)
     showFiltersSoon()
+    followModel()
 })
 store.addEventListener("status", () => say(byId("problem"), store.status.problem ?? ""))
 grid.addEventListener("select", () => {
     classBar.show()
+    showUndo()
     const number = grid.focusedNumber()
     const name = number === undefined ? "" : store.photographs.get(number).name
     announce(texts.selected(grid.selected.size) || name)
@@ -260,38 +266,8 @@ grid.addEventListener("open", ({detail}) => open(detail))
 function open(number) {
     grid.goToNumber(number)
     viewer.open(number)
+    showUndo()
 }
-
-// --- adding photographs --------------------------------------------------------------------------------------------
-
-async function add(files) {
-    if (!files.length) return message(texts.noPictures)
-    const refused = await send(files, "/api/photographs", (done, total) => announce(texts.adding(done, total)))
-    refused.slice(0, 3).forEach(message)
-    message(texts.added(files.length - refused.length))
-}
-
-byId("add").onclick = () => byId("add-files").click()
-byId("add-files").onchange = () => {
-    add(pictures(byId("add-files").files))
-    byId("add-files").value = ""
-}
-const brings = event => event.dataTransfer?.types.includes("Files")
-addEventListener("dragover", event => {
-    if (!brings(event)) return
-    event.preventDefault()
-    byId("dropping").hidden = Boolean(event.target.closest?.("#batch-drop"))
-})
-addEventListener("dragleave", event => {
-    if (!event.relatedTarget) byId("dropping").hidden = true
-})
-document.addEventListener("drop-done", () => { byId("dropping").hidden = true })
-addEventListener("drop", async event => {
-    if (!brings(event)) return
-    event.preventDefault()
-    byId("dropping").hidden = true
-    add(await dropped(event.dataTransfer))
-})
 
 // --- buttons and keys ----------------------------------------------------------------------------------------------
 
@@ -302,10 +278,23 @@ function toggleMasks() {
     grid.refresh(null)
 }
 
-byId("undo").onclick = undo
-byId("redo").onclick = redo
+byId("undo").onclick = byId("draw-undo").onclick = () => move("undo")
+byId("redo").onclick = byId("draw-redo").onclick = () => move("redo")
 byId("help").onclick = () => byId("keys").showModal()
 byId("masks").onclick = toggleMasks
+
+/* F, as long as it is held: the masks before the last training. */
+function flip(before) {
+    if (viewer.isOpen || !before) viewer.flip(before)
+    if (grid.before === before || !store.status?.model?.previous || viewer.isOpen && before) return
+    grid.before = before
+    grid.refresh(null)
+}
+
+addEventListener("keyup", event => {
+    if (event.key.toLowerCase() === "f") flip(false)
+})
+addEventListener("blur", () => flip(false))
 byId("open").onclick = () => open(grid.focusedNumber())
 byId("all").onclick = () => grid.selectAll()
 for (const button of document.querySelectorAll("dialog .close")) {
@@ -327,7 +316,7 @@ showView("photographs")
 const isWriting = target => target.matches?.("input:not([type=range]):not([type=radio]), textarea, select")
 
 addEventListener("keydown", event => {
-    if (event.defaultPrevented || isWriting(event.target) || byId("keys").open || byId("classes").open) return
+    if (event.defaultPrevented || isWriting(event.target) || document.querySelector("dialog[open]:not(#viewer)")) return
     if (event.altKey) return
     if (event.ctrlKey || event.metaKey ? command(event) : keyPressed(event)) event.preventDefault()
     else if (event.target === document.body && !viewer.isOpen) grid.key(event)      // nothing has the focus
@@ -335,9 +324,8 @@ addEventListener("keydown", event => {
 
 function command(event) {
     const key = event.key.toLowerCase()
-    if (key === "z" && viewer.isOpen && viewer.scribbles.active && !event.shiftKey) viewer.scribbles.undo()
-    else if (key === "z" && !event.shiftKey) undo()
-    else if (key === "y" || key === "z") redo()
+    if (key === "z" && !event.shiftKey) move("undo")
+    else if (key === "y" || key === "z") move("redo")
     else return false
     return true
 }
@@ -345,10 +333,12 @@ function command(event) {
 function keyPressed(event) {
     const digit = /^(?:Digit|Numpad)([0-9])$/.exec(event.code)?.[1]
     const key = event.key.toLowerCase()
+    if (digit && viewer.isOpen && viewer.tools.digit(Number(digit))) return true
     if (digit === "0" || key === "n") press("none")
     else if (digit) pressDigit(Number(digit), event.shiftKey)
     else if (key === "backspace" || key === "delete") press("undecided")
     else if (key === "m") toggleMasks()
+    else if (key === "f") flip(true)
     else if (key === "?") byId("keys").showModal()
     else if (key === "/" && !viewer.isOpen) classBar.input.focus()
     else return viewer.isOpen && !event.target.matches?.("input") && viewer.key(event)
@@ -360,17 +350,25 @@ function pressDigit(label, large) {
     classBar.shift(false)
 }
 
-classBar.input.addEventListener("keydown", event => {
-    if (event.key === "Escape") byId("grid").focus()
-})
+for (const input of [classBar.input, byId("find")]) {
+    input.addEventListener("keydown", event => {
+        if (event.key === "Escape") byId("grid").focus()
+    })
+}
 
 try {
     await store.start()
+    byId("order").value = store.kept.read("order", "doubt")
+    changes.restore()
+    viewer.scribbles.restore()
+    if (byId("order").value !== "folder") list()
     if (!grid.list.length) list()               // an empty folder: say what to do
     say(byId("folder"), store.folder)
     document.title = `${store.folder} – ${texts.title}`
-    byId("undo").disabled = byId("redo").disabled = true
+    showUndo()
     byId("grid").focus()
+    const named = store.byName().get(new URLSearchParams(location.hash.slice(1)).get("photograph"))
+    if (named) open(named.number)
 } catch (error) {
     showConnection()
     if (error instanceof Refused && connection.state === "good") message(error.message)

@@ -1,12 +1,16 @@
 /* Out of the studio: files to take away, the same as command lines, and other photographs to segment. */
 import {call} from "./api.js"
 import {byId, element, nameElement, say} from "./element.js"
-import {dropped, pictures, send} from "./files.js"
+import {chosen, dropped, send} from "./files.js"
+import {refusal} from "./messages.js"
 import {texts} from "./texts.js"
 
 export class OutPanel {
+    refused = 0                 // of the photographs that were sent
+
     constructor(store) {
         this.store = store
+        byId("export").onclick = () => byId("exports").showModal()
         store.addEventListener("status", () => this.showExports())
         store.addEventListener("classes", () => this.showExports())
         store.addEventListener("photographs", () => this.showCommands())
@@ -15,7 +19,7 @@ export class OutPanel {
         byId("batch-folder").onclick = () => byId("batch-directory").click()
         for (const input of [byId("batch-files"), byId("batch-directory")]) {
             input.onchange = () => {
-                this.segment(pictures(input.files))
+                this.segment(chosen(input.files))
                 input.value = ""
             }
         }
@@ -37,22 +41,19 @@ export class OutPanel {
     // --- files to take away ----------------------------------------------------------------------------------------
 
     showExports() {
-        const {status, counts} = this.store
+        const {status, counts, exports} = this.store
         if (!status) return
         const model = Boolean(status.model?.final)
-        const files = [
-            ["/api/export/model.ccnn", texts.exportModel, model, texts.afterTraining],
-            ["/api/export/tags.csv", texts.exportTags, counts.decided > 0, texts.afterTagging],
-            ["/api/export/masks.zip", texts.exportMasks, model, texts.afterTraining],
-            ["/api/export/coco.json", texts.exportCoco, model, texts.afterTraining],
-            ["/api/report.html", texts.exportReport, status.report, texts.afterTraining],
-        ]
-        const ready = JSON.stringify(files)
+        const ready = JSON.stringify([model, counts.decided > 0, status.report, exports])
         if (this.ready === ready) return
         this.ready = ready
-        byId("exports").replaceChildren(...files.map(([address, [name, what], there, when]) => element("li", {},
-            there ? element("a", {href: address, download: true}, name) : element("span", {class: "away"}, name),
-            element("span", {class: "note"}, there ? what : when))))
+        byId("files").replaceChildren(
+            file("/api/export/model.ccnn", ...texts.exportModel, model, texts.afterTraining),
+            file("/api/export/tags.csv", ...texts.exportTags, counts.decided > 0, texts.afterTagging),
+            file("/api/report.html", ...texts.exportReport, status.report, texts.afterTraining))
+        byId("export").disabled = !model
+        byId("formats").replaceChildren(...exports.map(
+            ({title, file: name, note}) => file(`/api/export/${name}`, title, `${name}: ${note}`, true)))
     }
 
     showCommands() {
@@ -80,18 +81,23 @@ export class OutPanel {
 
     // --- segment another folder ------------------------------------------------------------------------------------
 
-    async segment(files) {
-        if (!files.length) return say(byId("batch-text"), texts.noPictures)
+    async segment({pictures, others}) {
+        const strange = others.map(name => texts.refused(name, texts.noPicture))
+        if (!pictures.length) {
+            refusal(texts.refusedFiles(strange.length), strange)
+            return say(byId("batch-text"), texts.noPictures)
+        }
         this.sending = true
         try {
             const {batch} = await call("POST", "/api/batches", {})
             byId("batch-results").replaceChildren()
-            const refused = await send(files, `/api/batches/${batch}/photographs`, (done, total) => {
-                this.progress(texts.batchSending(done, total), done / total)
+            const refused = await send(pictures, `/api/batches/${batch}/photographs`, (done, refused, total) => {
+                this.progress(texts.batchSending(done, refused, total), (done + refused) / total)
             })
-            for (const sentence of refused) this.store.tell("message", sentence)
+            this.refused = refused.length
+            refusal(texts.refusedFiles(refused.length + strange.length), [...refused, ...strange])
             this.sending = false
-            if (refused.length === files.length) return this.progress(texts.batchNothing, null)
+            if (refused.length === pictures.length) return this.progress(texts.batchNothing, null)
             this.store.takeBatch(await call("POST", `/api/batches/${batch}/segment`, {}))
         } catch (error) {
             this.progress(error.message, null)
@@ -110,7 +116,7 @@ export class OutPanel {
         const {batch, phase, photographs, done, total, error} = this.store.batch
         if (this.sending || phase === "open") return
         if (phase === "failed") this.progress(error, null)
-        else if (phase === "done") this.progress(texts.batchDone(total), null)
+        else if (phase === "done") this.progress(texts.batchDone(total, this.refused), null)
         else this.progress(texts.batchSegmenting(done, total), total ? done / total : 0)
         const zip = byId("batch-zip")
         zip.hidden = phase !== "done"
@@ -127,4 +133,9 @@ export class OutPanel {
                 element("figcaption", {}, nameElement(name))))
         })
     }
+}
+
+function file(address, name, what, there, when) {
+    return element("li", {}, there ? element("a", {href: address, download: true}, name)
+        : element("span", {class: "away"}, name), element("span", {class: "note"}, there ? what : when))
 }

@@ -1,174 +1,169 @@
-/* Points and lines drawn on a photograph: shown at once, then sent; the server's picture of all marks replaces them.
-   With the keyboard: a cross that the arrows move, and Enter marks a point. */
-import {Refused, call, connected} from "./api.js"
-import {byId} from "./element.js"
-import {texts} from "./texts.js"
+/* Marks on a photograph, which correct its mask: shown as they are drawn, then sent; the server's picture of all marks
+   takes their place when it has come. What waits is kept in the browser until the server has it. */
+import {Refused, address, call, connected} from "./api.js"
 
 export const ERASE = 255
 
-const MOST_POINTS = 5000        // of one line; a longer one is cut in two
+export class Scribbles extends EventTarget {
+    queue = []                  // [{id, number, strokes}]: waiting for the server, the first under way
+    landed = []                 // [{number, revision, strokes}]: the server has them, their picture is on its way
+    picture = null              // of the marks that the server has
+    current = []                // strokes being drawn
+    ids = new Set()             // of all that this page has or had in its queue
 
-const within = value => Math.min(1, Math.max(0, value))
-
-export class Scribbles {
-    queue = []                  // [{number, strokes}]: waiting for the server, the first under way
-    stroke = null               // being drawn
-    active = false
-    cross = [0.5, 0.5]
-
+    /* Events: "change": another picture is to be drawn; "refused" (detail: id): the server did not take strokes. */
     constructor(store) {
+        super()
         this.store = store
-        this.canvas = byId("strokes")
-        this.canvas.onpointerdown = event => this.begin(event)
-        this.canvas.onpointermove = event => this.draw(event)
-        this.canvas.onpointerup = this.canvas.onpointercancel = event => this.end(event)
-        this.canvas.onkeydown = event => this.key(event)
-        this.canvas.onfocus = this.canvas.onblur = () => this.redraw()
-        byId("draw").onclick = () => this.activate(!this.active)
-        byId("draw-undo").onclick = () => this.undo()
-        addEventListener("beforeunload", event => {
-            if (this.queue.length) event.preventDefault()
-        })
-        new ResizeObserver(() => this.redraw()).observe(this.canvas)
-    }
-
-    activate(active) {
-        this.active = active
-        byId("draw").setAttribute("aria-checked", active)
-        this.canvas.classList.toggle("active", active)
-        if (active) this.canvas.tabIndex = 0
-        else this.canvas.removeAttribute("tabindex")
     }
 
     show(number) {
         this.number = number
-        this.stroke = null
-        this.redraw()
+        this.current = []
+        this.refresh(true)
     }
 
-    // --- drawing ---------------------------------------------------------------------------------------------------
-
-    begin(event) {
-        if (!this.active || event.button !== 0) return
-        event.preventDefault()
-        this.canvas.setPointerCapture(event.pointerId)
-        this.stroke = this.newStroke([])
-        this.add(event)
-    }
-
-    newStroke(points) {
-        return {label: Number(byId("draw-class").value), radius: byId("brush").value / 1000, points}
-    }
-
-    key(event) {
-        const step = event.shiftKey ? 0.002 : 0.02
-        const moves = {ArrowLeft: [-step, 0], ArrowRight: [step, 0], ArrowUp: [0, -step], ArrowDown: [0, step]}
-        const move = moves[event.key]
-        if (move) this.cross = this.cross.map((value, k) => within(value + move[k]))
-        else if (event.key === "Enter" || event.key === " ") this.put(this.newStroke([this.cross]))
-        else return
-        event.preventDefault()
-        event.stopPropagation()                 // the arrows do not go to the next photograph
-        this.redraw()
-    }
-
-    draw(event) {
-        if (!this.stroke) return
-        for (const part of event.getCoalescedEvents?.() ?? [event]) this.add(part)
-    }
-
-    add(event) {
-        const {left, top, width, height} = this.canvas.getBoundingClientRect()
-        const point = [within((event.clientX - left) / width), within((event.clientY - top) / height)]
-        const last = this.stroke.points.at(-1)
-        if (last && Math.hypot((point[0] - last[0]) * width, (point[1] - last[1]) * height) < 1.5) return
-        if (this.stroke.points.length === MOST_POINTS) {
-            this.put(this.stroke)
-            this.stroke = {...this.stroke, points: [last]}
+    /* Fetch the picture of the marks if the server has others than are shown. */
+    refresh(anew = false) {
+        const photograph = this.store.photographs.get(this.number)
+        const source = photograph.scribble ? address.scribbles(photograph) : null
+        if (source === this.source && !anew) return
+        this.source = source
+        const use = picture => {
+            if (this.source !== source) return
+            this.picture = picture
+            this.landed = this.landed.filter(({number, revision}) => number === this.number
+                && revision > photograph.revision)
+            this.changed()
         }
-        this.stroke.points.push(point)
-        this.redraw()
+        if (!source) return use(null)
+        if (anew) this.picture = null
+        const picture = new Image()
+        picture.onload = () => use(picture)
+        picture.onerror = () => { if (this.source === source) this.source = undefined }      // the next news try again
+        picture.src = source
+        this.changed()
     }
 
-    end() {
-        if (this.stroke) this.put(this.stroke)
-        this.stroke = null
+    changed() {
+        this.dispatchEvent(new Event("change"))
     }
 
-    redraw() {
-        const {width, height} = this.canvas.getBoundingClientRect()
-        const scale = devicePixelRatio
-        this.canvas.width = width * scale
-        this.canvas.height = height * scale
-        const context = this.canvas.getContext("2d")
-        context.scale(scale, scale)
-        context.lineCap = context.lineJoin = "round"
-        const waiting = this.queue.filter(({number}) => number === this.number).flatMap(({strokes}) => strokes)
-        for (const {label, radius, points} of [...waiting, ...this.stroke ? [this.stroke] : []]) {
-            const erase = label === ERASE
-            context.strokeStyle = context.fillStyle = erase ? "#ffffff99" : this.store.classOf(label).colour
+    /* Draw all marks of the photograph, which lies at left, top, width, height of the canvas. */
+    paint(context, {left, top, width, height}) {
+        context.imageSmoothingEnabled = false
+        if (this.picture) context.drawImage(this.picture, left, top, width, height)
+        const mine = ({number}) => number === this.number
+        for (const stroke of [...this.landed.filter(mine), ...this.queue.filter(mine), {strokes: this.current}]
+            .flatMap(({strokes}) => strokes)) this.paintStroke(context, stroke, left, top, width, height)
+    }
+
+    paintStroke(context, {label, radius, points, shape}, left, top, width, height) {
+        context.globalCompositeOperation = label === ERASE ? "destination-out" : "source-over"
+        if (shape) {
+            context.drawImage(shape, left, top, width, height)
+        } else if (points) {
+            context.strokeStyle = label === ERASE ? "#000" : this.store.classOf(label).colour
+            context.lineCap = context.lineJoin = "round"
             context.lineWidth = Math.max(2, 2 * radius * Math.max(width, height))
             context.beginPath()
-            points.forEach(([x, y]) => context.lineTo(x * width, y * height))
-            if (points.length === 1) context.lineTo(points[0][0] * width + 0.01, points[0][1] * height)
+            points.forEach(([x, y]) => context.lineTo(left + x * width, top + y * height))
+            if (points.length === 1) context.lineTo(left + points[0][0] * width + 0.01, top + points[0][1] * height)
             context.stroke()
         }
-        if (this.active && this.canvas.matches(":focus-visible")) this.drawCross(context, width, height)
-    }
-
-    drawCross(context, width, height) {
-        const x = this.cross[0] * width, y = this.cross[1] * height
-        for (const [colour, line] of [["#000", 4], ["#fff", 2]]) {
-            context.strokeStyle = colour
-            context.lineWidth = line
-            context.beginPath()
-            context.moveTo(x - 12, y)
-            context.lineTo(x + 12, y)
-            context.moveTo(x, y - 12)
-            context.lineTo(x, y + 12)
-            context.stroke()
-        }
+        context.globalCompositeOperation = "source-over"
     }
 
     // --- sending ---------------------------------------------------------------------------------------------------
 
-    put(stroke) {
-        const last = this.queue.at(-1)
-        if (this.queue.length > 1 && last.number === this.number) last.strokes.push(stroke)
-        else this.queue.push({number: this.number, strokes: [stroke]})
+    /* strokes: one step of undo. Returns their id. */
+    put(strokes) {
+        const id = crypto.randomUUID()
+        this.queue.push({id, number: this.number, strokes})
+        this.current = []
+        this.keepWaiting()
+        this.changed()
         this.send()
+        return id
+    }
+
+    /* Strokes that an earlier page has left. */
+    restore() {
+        const {kept, classes} = this.store, byName = this.store.byName()
+        const label = name => name === null ? ERASE : classes.find(c => c.name === name)?.label
+        for (const {id, name, strokes} of kept.read("marks", [])) {
+            this.ids.add(id)
+            const number = byName.get(name)?.number
+            const numbered = strokes.map(stroke => ({...stroke, label: label(stroke.label)}))
+            if (number === undefined || numbered.some(stroke => stroke.label === undefined)) continue
+            this.queue.push({id, number, strokes: numbered})
+        }
+        this.keepWaiting()
+        this.send()
+    }
+
+    keepWaiting() {
+        const {kept, classes, photographs} = this.store
+        const name = label => label === ERASE ? null : classes.find(c => c.label === label)?.name
+        for (const {id} of this.queue) this.ids.add(id)
+        if (!this.ids.size) return
+        kept.change("marks", [], all => {
+            const others = all.filter(({id}) => !this.ids.has(id))
+            all.splice(0, all.length, ...others, ...this.queue.map(({id, number, strokes}) => ({
+                id, name: photographs.get(number).name,
+                strokes: strokes.map(({shape, ...stroke}) => ({...stroke, label: name(stroke.label)}))})))
+        })
     }
 
     async send() {
         if (this.sending || !this.queue.length) return
         this.sending = true
-        const {number, strokes} = this.queue[0]
-        const {scribble: revision} = this.store.photographs.get(number)
+        const {number, strokes} = this.queue[0], {identity} = this.store
+        const {scribble: revision, name} = this.store.photographs.get(number)
+        const sent = strokes.map(({shape, ...stroke}) => stroke)
         try {
-            const {photograph} = await call("POST", `/api/scribbles/${number}`, {revision, strokes})
-            this.queue.shift()
+            const {photograph} = await call("POST", `/api/scribbles/${number}`, {revision, strokes: sent, identity, name})
+            this.landed.push({...this.queue.shift(), revision: photograph.revision})
             this.store.take([photograph])
         } catch (error) {
-            if (error instanceof Refused && error.status !== 401) {
-                this.queue.shift()
-                if (error.body.photograph) this.store.take([error.body.photograph])
-                this.store.tell("message", error.status === 409 ? texts.scribbleConflict : error.message)
+            if (error instanceof Refused && error.status === 409 && error.body.photograph?.scribble !== revision
+                && error.body.photograph) {
+                this.store.take([error.body.photograph])        // marked elsewhere, too: both hold
+            } else if (error instanceof Refused && error.status !== 401) {
+                const {id} = this.queue.shift()
+                this.dispatchEvent(new CustomEvent("refused", {detail: id}))
+                this.store.tell("message", error.message)
+                this.changed()
             } else {
                 await connected()
             }
         }
+        this.keepWaiting()
         this.sending = false
+        if (!this.queue.length) this.dispatchEvent(new Event("idle"))
         this.send()
     }
 
-    async undo() {
-        const {number} = this
-        const {scribble: revision} = this.store.photographs.get(number)
-        try {
-            const {photograph} = await call("POST", `/api/scribbles/${number}/undo`, {revision})
-            this.store.take([photograph])
-        } catch (error) {
-            this.store.tell("message", error.message)
+    async idle() {
+        while (this.queue.length) await new Promise(done => this.addEventListener("idle", done, {once: true}))
+    }
+
+    /* Undo or redo the last mark of a photograph. Whether there was one; it throws where the server does not answer. */
+    async step(number, which) {
+        await this.idle()
+        for (;;) {
+            const photograph = this.store.photographs.get(number), {scribble: revision} = photograph
+            if (!photograph[which]) return false
+            try {
+                const answer = await call("POST", `/api/scribbles/${number}/${which}`, {revision})
+                this.store.take([answer.photograph])
+                return true
+            } catch (error) {
+                const now = error instanceof Refused && error.status === 409 && error.body.photograph
+                if (!now || now.scribble === revision) throw error
+                this.store.take([now])              // its file has changed, and the news are on their way
+                if (this.store.photographs.get(number).scribble === revision) throw error
+            }
         }
     }
 }

@@ -1,23 +1,27 @@
 /* What the page knows of the folder. The server's events keep it up to date; the page's parts listen to these events:
 
    photographs   detail: the numbers that changed, null: all
-   classes  status  answers  loss  batch  message (detail: a sentence) */
+   classes  status  predictions  loss  batch  message (detail: a sentence) */
 import {call, connection} from "./api.js"
+import {Kept} from "./kept.js"
 
 const isSame = (a, b) => JSON.stringify(a) === JSON.stringify(b)
 
-const DEFAULTS = {tags: null, large: [], scribble: 0, problem: null, gone: false}
+const DEFAULTS = {tags: null, large: [], scribble: 0, undo: 0, redo: 0, problem: null, gone: false}
 
 export class Store extends EventTarget {
     server = null
     revision = -1
     folder = ""
+    identity = null                 // of the folder
+    kept = null                     // Kept, of this folder
     classes = []
     counts = {photographs: 0, decided: 0, undecided: 0, none: 0}
     status = null
     commands = []
+    exports = []                    // [{name, title, file, note}]: formats of the masks to take away
     photographs = new Map()         // number: photograph, as shown
-    answers = new Map()             // number: {version, areas, doubt}
+    predictions = new Map()             // number: {version, areas, doubt, disputes, rank, changed}
     loss = {run: null, steps: 0, rounds: [], points: []}
     batch = null
     refreshing = null               // a promise, while everything is asked for anew
@@ -52,18 +56,20 @@ export class Store extends EventTarget {
     }
 
     async ask() {
-        const [state, answers, loss] = await Promise.all(
-            ["state", "answers", "loss"].map(what => call("GET", `/api/${what}`)))
+        const [state, predictions, loss] = await Promise.all(
+            ["state", "predictions", "loss"].map(what => call("GET", `/api/${what}`)))
         const isNew = state.server !== this.server || state.revision !== this.revision
         const list = isNew ? await call("GET", "/api/photographs") : null
-        const {server, folder, classes, counts, commands} = state
-        Object.assign(this, {server, folder, classes, counts, commands, loss})
+        if (this.server && this.server !== state.server) return location.reload()
+        const {server, folder, identity, classes, counts, commands, exports} = state
+        Object.assign(this, {server, folder, identity, classes, counts, commands, exports, loss})
+        this.kept ??= new Kept(identity)
         const changed = list ? this.keep(list.photographs) : []
         if (list) this.revision = Math.min(state.revision, list.revision)
         this.tell("classes")
         this.takeStatus(state.status)
-        this.takeAnswers(answers)
-        this.tell("answers")
+        this.takePredictions(predictions)
+        this.tell("predictions")
         this.tell("loss")
         this.tell("photographs", changed)
     }
@@ -89,10 +95,10 @@ export class Store extends EventTarget {
             this.loss = {run, steps, rounds, points: [...this.loss.points.slice(0, from), ...points]}
             this.tell("loss")
         })
-        on("answers", news => {
-            this.takeAnswers(news)
-            this.tell("answers")
-            this.tell("photographs", news.answers.map(answer => answer.number))
+        on("predictions", news => {
+            this.takePredictions(news)
+            this.tell("predictions")
+            this.tell("photographs", news.predictions.map(({number}) => number))
         })
         on("batch", batch => this.takeBatch(batch))
         source.addEventListener("message", event => this.tell("message", JSON.parse(event.data).text))
@@ -137,7 +143,7 @@ export class Store extends EventTarget {
         const version = this.status?.model?.version
         this.status = status
         this.tell("status")
-        if (status.model?.version !== version) this.tell("answers")
+        if (status.model?.version !== version) this.tell("predictions")
     }
 
     takeClasses({classes, counts}) {
@@ -147,8 +153,8 @@ export class Store extends EventTarget {
         if (names !== JSON.stringify(classes.map(c => c.name))) this.tell("photographs", null)
     }
 
-    takeAnswers({version, answers}) {
-        for (const {number, areas, doubt} of answers) this.answers.set(number, {version, areas, doubt})
+    takePredictions({version, predictions}) {
+        for (const {number, ...prediction} of predictions) this.predictions.set(number, {version, ...prediction})
     }
 
     takeBatch(batch) {
@@ -159,6 +165,11 @@ export class Store extends EventTarget {
     /* Photographs that are there, as in the folder. */
     present() {
         return [...this.photographs.values()].filter(photograph => !photograph.gone)
+    }
+
+    /* {name: photograph} */
+    byName() {
+        return new Map(this.present().map(photograph => [photograph.name, photograph]))
     }
 
     classOf(label) {

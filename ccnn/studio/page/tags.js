@@ -28,6 +28,19 @@ export const setUndecided = photographs => photographs.map(({number}) => ({numbe
 
 export const sameTags = (a, b) => JSON.stringify([a.tags, a.large]) === JSON.stringify([b.tags, b.large])
 
+/* A state with the names of the classes: their labels may change. */
+export function named({tags, large}, classes) {
+    const names = labels => labels.map(label => classes.find(c => c.label === label)?.name)
+    return {tags: tags && names(tags), large: names(large)}
+}
+
+/* The state of a photograph again; null if a class or the photograph is no longer there. */
+export function numbered({tags, large}, number, classes) {
+    const labels = names => names.map(name => classes.find(c => c.name === name)?.label)
+    const state = {number, tags: tags && sorted(labels(tags)), large: sorted(labels(large))}
+    return [number, ...state.tags ?? [], ...state.large].includes(undefined) ? null : state
+}
+
 /* "true", "false" or "mixed": whether these photographs have the tag. */
 export function pressed(photographs, has) {
     const number = photographs.filter(has).length

@@ -6,6 +6,9 @@ const percent = share => `${+(100 * share).toFixed(share > 0 && share < 0.0995 ?
 const time = seconds => seconds < 90 ? `${Math.ceil(seconds)} s` : `${Math.round(seconds / 60)} min`
 const left = seconds => seconds === null ? "" : `, ${time(seconds)} left`
 
+const counts = (done, refused, total) => `${done} of ${total}` + (refused ? `, ${refused} refused` : "")
+const safe = kept => kept ? "; this browser keeps them." : ": leave this page open."
+
 export const texts = {
     // the frame
     title: "CCNN studio",
@@ -16,6 +19,7 @@ export const texts = {
     viewPhotographs: "Photographs", viewLearn: "Learn", viewOut: "Take away",
     tally: ({photographs: all, decided}) => `${decided} of ${photographs(all)} tagged`,
     close: "Close", closeHint: "Close (Esc)",
+    dismiss: "Dismiss",
 
     // photographs
     photographs: "Photographs",
@@ -25,17 +29,20 @@ export const texts = {
         undecided: number => `Undecided (${number})`,
         none: number => `None of the classes (${number})`,
         disputed: number => `Disputed by the model (${number})`,
+        doubtful: number => `Most in doubt (${number})`,
         scribbled: number => `With marks (${number})`,
         problem: number => `Cannot be used (${number})`,
         class: (number, name) => `${name} (${number})`,
     },
-    orders: {folder: "as in the folder", doubt: "disputed first"},
+    orders: {doubt: "disputed first", changed: "most changed first", folder: "as in the folder"},
+    find: "Name contains", findHint: "Show only photographs with this in their name",
     update: number => `Update: ${number} no longer fit`,
     updateOrder: "Update the order",
     masks: "Masks", masksHint: "Show masks on the photographs (M)",
     open: "Open", openHint: "Open large (Enter)",
     selectAll: "Select all", selectAllHint: "Select all (Ctrl+A)",
-    addPhotographs: "Add photographs…",
+    addPhotographs: "Add photographs…", addShort: "Photographs…", addFolder: "Add a folder…",
+    addHint: "Add photographs; you can also drop photographs and folders anywhere on this page",
     selected: number => number ? `${photographs(number)} selected. Keys act on all of them; Esc selects none.` : "",
     nothingHere: "No photograph here. Show all photographs to see them again.",
     cannotBeUsed: "cannot be used",
@@ -57,6 +64,10 @@ export const texts = {
     className: name => `Name of the class ${name}`,
     rename: "Rename", renameLabel: name => `Rename ${name}`,
     remove: "Remove", removeLabel: name => `Remove ${name}`,
+    kindLabel: name => `Is ${name} an object or a surface?`,
+    kindHint: "An object, such as a cat, stands out from what is around it; a surface, such as grass, does not",
+    kinds: (kind, found) => ({object: "object", surface: "surface"})[kind]
+        ?? (found ? `automatic: ${found}` : "object or surface: automatic"),
     noClasses: "There are no classes yet. Type one beside the keys.",
     classCount: number => photographs(number),
     classAdded: (name, key) => key <= 9 ? `${name} is a class now: its key is ${key}.` : `${name} is a class now.`,
@@ -70,10 +81,10 @@ export const texts = {
     conflict: names => `Changed elsewhere meanwhile, and shown as it is now: ${names.slice(0, 3).join(", ")}`
         + (names.length > 3 ? ` and ${names.length - 3} more` : ""),
     refused: (name, error) => `${name}: ${error}`,
-    lost: waiting => "The studio does not answer; trying again."
-        + (waiting ? ` ${counted(waiting, "change waits", "changes wait")} to be saved: leave this page open.` : ""),
-    restarted: waiting => "The studio was started again: open the address that it printed."
-        + (waiting ? ` ${counted(waiting, "change was", "changes were")} not saved.` : ""),
+    lost: (waiting, kept) => "The studio does not answer; trying again."
+        + (waiting ? ` ${counted(waiting, "change waits", "changes wait")} to be saved${safe(kept)}` : ""),
+    restarted: (waiting, kept) => "The studio was started again: open the address that it printed."
+        + (waiting ? ` ${counted(waiting, "change waits", "changes wait")} to be saved${safe(kept)}` : ""),
 
     // learning
     learn: "Learn",
@@ -97,6 +108,19 @@ export const texts = {
         stopping: "Stopping after this step",
     })[phase] ?? phase,
     nothingNew: "The model knows all tags.",
+    stopped: reached => reached ? `Stopped at step ${reached[0]} of ${reached[1]}. The masks are those of the last step `
+        + "that was saved. Train goes on from there, unless tags have changed."
+        : "Stopped before the first step: the masks are as they were.",
+    trained: (disputed, order) => "Trained. " + (!disputed ? "The model disputes no tag."
+        : `The model disputes the tags of ${photographs(disputed)}`
+            + (order === "doubt" ? ": they come first." : ": filter or order by them.")),
+    results: "Check on photographs held out",
+    resultClass: "Class", resultFound: "Tags found", resultFalse: "Found wrongly", resultIou: "IoU",
+    foundOf: (found, all) => `${found} of ${all}`,
+    points: change => `${Math.round(100 * change)} %`,
+    meanIou: (now, before) => `Mean IoU on marked pixels, which are often the hard ones: ${now.toFixed(2)}`
+        + (before == null ? "." : `, ${before.toFixed(2)} at the check before.`),
+    resultsChange: "In colour: the change since the check before.",
     sentence: line => `${line[0].toUpperCase()}${line.slice(1)}.`,
     auto: "Train by itself",
     autoHint: "Trains when you pause.",
@@ -114,9 +138,10 @@ export const texts = {
     out: "Take away",
     exportModel: ["model.ccnn", "the model, one file"],
     exportTags: ["tags.csv", "the tags, as a table"],
-    exportMasks: ["masks.zip", "a mask per photograph"],
-    exportCoco: ["coco.json", "the masks, as COCO"],
     exportReport: ["report.html", "what was learned, and which tags to doubt"],
+    export: "Export the masks…",
+    exportTitle: "Export the masks",
+    exportHint: "Of all photographs in the folder, as the page shows them: what you have marked holds.",
     afterTraining: "after a training", afterTagging: "after the first tag",
     commands: "The same from the command line",
     commandFor: {train: "Train and check", segment: "Segment a folder of new photographs",
@@ -128,31 +153,38 @@ export const texts = {
     batchChoose: "Choose photographs…", batchFolder: "Choose a folder…",
     batchDrop: "or drop them here",
     batchProgress: "Progress of the other photographs",
-    batchSending: (done, total) => `Sending: ${done} of ${total}`,
+    batchSending: (done, refused, total) => `Sending: ${counts(done, refused, total)}`,
     batchSegmenting: (done, total) => `Segmenting: ${done} of ${total}`,
-    batchDone: total => `${photographs(total)} segmented.`,
+    batchDone: (total, refused) => refused ? `${counts(total, refused, total + refused)}: segmented.`
+        : `${photographs(total)} segmented.`,
     batchNothing: "No photograph could be read.",
     batchZip: "Masks and overlays (zip)",
     batchAlt: name => `${name} under its mask`,
     noPictures: "There is no picture among these files.",
+    noPicture: "is not a photograph",
+    refusedFiles: number => `${counted(number, "file")} refused`,
 
     // adding photographs
     dropping: "Drop to add these photographs to the folder",
-    adding: (done, total) => `Adding photographs: ${done} of ${total}`,
-    added: number => `${photographs(number)} added.`,
+    adding: (done, refused, total) => `Adding photographs: ${counts(done, refused, total)}`,
+    added: (done, refused, total) => refused ? `Photographs added: ${counts(done, refused, total)}`
+        : `${photographs(done)} added.`,
 
     // a photograph opened large
-    previous: "Previous photograph", next: "Next photograph",
+    previous: "Previous photograph", previousHint: "Previous photograph (←)",
+    next: "Next photograph", nextHint: "Next photograph (→)",
     pixels: (width, height) => `${width} × ${height} pixels`,
     layer: "On the photograph",
-    layers: {mask: "Mask", outline: "Outlines", probability: "Probability", p: "What training aims at (p)",
-             nothing: "Nothing"},
+    layers: {mask: "Mask", outline: "Outlines", before: "Mask before the training (hold F)", probability: "Probability",
+             p: "Constrained target (p)", nothing: "Nothing"},
     probabilityOf: "of",
     opacity: "Opacity",
     areas: "Shares of the photograph",
-    areasText: "Light: what the net says (q). Full: the closest answer that keeps the bounds (p). Drag a bound to "
-        + "see p move.",
-    areasNone: "Tag the photograph and train: then the shares of its classes stand here.",
+    areasText: "Light: the net's output (q), what the net sees by itself. Full: the constrained target (p), the nearest "
+        + "to it that keeps what the tags say; training draws the net towards it. Drag a bound to try another.",
+    areasPreview: "A preview: the bounds that you moved are tried here only. Nothing is saved, and no training uses them.",
+    areasNone: (tagged, model) => (!tagged ? "Tag the photograph" : !model ? "Train" : "Train again")
+        + ": then the shares of its classes stand here.",
     areasReset: "Bounds as trained",
     areaNumbers: ({q, p, allowed}) => allowed ? `${percent(q)} → ${percent(p)}` : `${percent(q)} → not tagged`,
     bound: (name, which) => which === "least" ? `${name}: at least` : `${name}: at most`,
@@ -162,14 +194,26 @@ export const texts = {
         infeasible: "Nothing keeps all these bounds at once.",
         stalled: "The solver stopped before it was sure.",
     })[status],
-    scribble: "Mark by hand",
-    scribbleHint: "A point or a line says what lies there; a few are enough.",
-    draw: "Draw", drawHint: "Draw with the mouse or a finger (D)",
-    drawing: "Drawing: arrows move the cross, with Shift by less; Enter marks a point",
-    drawClass: "with", erase: "eraser",
-    drawUndo: "Undo mark",
-    brush: "Brush",
-    scribbleConflict: "The marks were changed elsewhere; they are shown as they are now. Draw again.",
+    correct: "Correct the mask",
+    correctHint: "Brush, or click to give a whole piece to a class: the mask obeys at once, and the next training learns "
+        + "from it. The right button marks background. The eraser takes marks away: there the model decides again.",
+    toolbar: "Tools", tool: "Tool",
+    tools: {hand: "Move", brush: "Brush", eraser: "Eraser", region: "Region"},
+    toolHints: {hand: "Move the photograph, zoom with the wheel (V)", brush: "Mark pixels as a class (B)",
+                eraser: "Take marks away (E)",
+                region: "Click a piece of even colour to give it to a class; with Shift all of the mask's piece (R)"},
+    toolSpoken: {
+        hand: "The photograph",
+        brush: "Brush: arrows move the cross, with Shift by less; Enter marks a point",
+        eraser: "Eraser: arrows move the cross, with Shift by less; Enter takes marks away",
+        region: "Region: arrows move the cross, with Shift by less; Enter gives the piece under it",
+    },
+    drawClass: "Class to draw with", drawClassHint: "Class to draw with (1 – 9, X: background)",
+    brush: "Size", brushHint: "Size of the brush ([ and ])",
+    lens: "Magnifier", lensHint: "Magnifier for edges (L)",
+    zoom: scale => `${Math.round(100 * scale)} %`,
+    zoomIn: "Zoom in", zoomInHint: "Zoom in (+)", zoomOut: "Zoom out", zoomOutHint: "Zoom out (−)",
+    zoomWholeHint: "The whole photograph (0)",
 
     // help
     keys: "Keys",
@@ -184,7 +228,14 @@ export const texts = {
         ["Ctrl + A, Esc", "select all, select none"],
         ["Enter, Esc", "open large, back"],
         ["M", "masks on and off"],
-        ["D", "draw on a photograph opened large; then Tab to it: arrows and Enter"],
+        ["F", "hold: the mask before the last training"],
+        ["V, B, E, R", "in a photograph opened large: move, brush, eraser, region"],
+        ["1 – 9, X", "while drawing: the class to draw with, background"],
+        ["[, ]", "smaller, larger brush"],
+        ["Arrows, Enter", "while drawing: move the cross, mark there"],
+        ["+, −, 0", "zoom in, out, the whole photograph"],
+        ["L", "magnifier"],
+        ["Page Up, Page Down", "previous, next photograph"],
         ["Ctrl + Z, Ctrl + Shift + Z", "undo, redo"],
         ["?", "this list"],
     ],

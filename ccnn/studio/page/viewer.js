@@ -4,24 +4,27 @@ import {Areas} from "./areas.js"
 import {ClassBar} from "./classbar.js"
 import {byId, element, say} from "./element.js"
 import {disputes} from "./listing.js"
-import {ERASE, Scribbles} from "./scribbles.js"
+import {Scribbles} from "./scribbles.js"
 import {texts} from "./texts.js"
+import {Tools} from "./tools.js"
 
-const LAYERS = ["mask", "outline", "probability", "p", "nothing"]
+const LAYERS = ["mask", "outline", "before", "probability", "p", "nothing"]
 
 export class Viewer {
     number = null
     layer = "mask"
     explanation = null
+    flipped = false             // F is held down: the mask before the training
 
     /* press(action, label): a class key; step(move): the number of the photograph so many places on, or null;
-       closed(number) */
-    constructor(store, {press, step, closed}) {
+       marked(number, id): something was drawn; closed(number) */
+    constructor(store, {press, step, marked, closed}) {
         this.store = store
         this.step = step
         this.dialog = byId("viewer")
         this.areas = new Areas(store)
         this.scribbles = new Scribbles(store)
+        this.tools = new Tools(store, this.scribbles, {swiped: move => this.go(move), marked: id => marked(this.number, id)})
         this.keys = new ClassBar(byId("viewer-classes"), store, {acted: () => this.acted(), press})
         this.makeLayers()
         byId("close").onclick = () => this.dialog.close()
@@ -34,10 +37,11 @@ export class Viewer {
             byId("overlay").hidden = true
             byId("overlay").removeAttribute("src")              // the next news try again
         }
-        byId("marks").onload = () => this.scribbles.redraw()
+        byId("overlay").onload = () => this.tools.redraw()              // the magnifier shows it
         this.dialog.addEventListener("close", () => {
             const {number} = this
-            this.number = this.question = null
+            this.number = this.askedFor = null
+            history.replaceState(null, "", location.pathname)
             closed(number)
         })
         this.areas.addEventListener("solve", ({detail}) => {
@@ -49,7 +53,7 @@ export class Viewer {
             if (this.number !== null && (detail === null || detail.includes(this.number))) this.refresh()
         })
         store.addEventListener("classes", () => this.showClasses())
-        store.addEventListener("answers", () => {
+        store.addEventListener("predictions", () => {
             if (this.number !== null) this.refresh()
         })
     }
@@ -81,8 +85,9 @@ export class Viewer {
 
     show(number) {
         this.number = number
-        this.explanation = this.solved = this.question = null
+        this.explanation = this.solved = this.askedFor = null
         const photograph = this.store.photographs.get(number)
+        history.replaceState(null, "", `#${new URLSearchParams({photograph: photograph.name})}`)    // for a reload
         byId("viewer-title").firstChild.textContent = photograph.name
         byId("picture").src = address.picture(photograph)
         byId("picture").alt = photograph.name
@@ -90,15 +95,17 @@ export class Viewer {
         say(byId("viewer-facts"), photograph.problem ?? "")
         byId("viewer-said").textContent = ""
         this.areas.show(number, null)
+        this.tools.show()
         this.scribbles.show(number)
         this.showClasses()
-        if (photograph.tags?.length) byId("draw-class").value = photograph.tags[0]
+        if (photograph.tags?.length) this.tools.chooseClass(photograph.tags[0])
         this.refresh(0)
     }
 
     fit() {
         const {naturalWidth, naturalHeight} = byId("picture")
         byId("sheet").style.setProperty("--ratio", naturalWidth / naturalHeight)
+        this.tools.zoom.show()
     }
 
     showClasses() {
@@ -106,8 +113,7 @@ export class Viewer {
         const {classes} = this.store
         const options = classes.map(({label, name}) => element("option", {value: label}, name))
         const drawn = byId("draw-class").value || "1", probable = byId("probability").value || "1"
-        byId("draw-class").replaceChildren(...options.slice(1), ...options.slice(0, 1),
-                                           element("option", {value: ERASE}, texts.erase))
+        byId("draw-class").replaceChildren(...options.slice(1), ...options.slice(0, 1))
         byId("probability").replaceChildren(...options.map(option => option.cloneNode(true)))
         byId("draw-class").value = drawn
         byId("probability").value = probable
@@ -120,35 +126,31 @@ export class Viewer {
     refresh(pause = 250) {
         const photograph = this.store.photographs.get(this.number)
         this.keys.show()
-        const disputed = disputes(photograph, this.store.answers.get(this.number), this.store.modelLabels())
+        const disputed = disputes(this.store.predictions.get(this.number), this.store.modelLabels())
         byId("viewer-disputes").replaceChildren(...disputed.map(
             dispute => element("li", {}, texts.dispute(this.store.classOf(dispute.label).name, dispute))))
-        const marks = byId("marks")
-        marks.hidden = !photograph.scribble
-        const source = photograph.scribble ? address.scribbles(photograph) : null
-        if (!source) this.scribbles.redraw()
-        else if (marks.getAttribute("src") !== source) marks.src = source
+        this.scribbles.refresh()
         this.showOverlay()
-        const question = JSON.stringify([photograph, this.store.answers.get(this.number)?.version,
+        const asked = JSON.stringify([photograph, this.store.predictions.get(this.number)?.version,
                                          this.store.classes.map(({name}) => name)])
-        if (question === this.question) return
-        this.question = question
+        if (asked === this.askedFor) return
+        this.askedFor = asked
         clearTimeout(this.timer)
-        this.timer = setTimeout(() => this.explain(this.number, question), pause)
+        this.timer = setTimeout(() => this.explain(this.number, asked), pause)
     }
 
-    async explain(number, question) {
+    async explain(number, asked) {
         if (number === null) return
         try {
             const {width, height, explanation} = await call("GET", `/api/photographs/${number}`)
-            if (number !== this.number || question !== this.question) return
+            if (number !== this.number || asked !== this.askedFor) return
             say(byId("viewer-facts"), this.store.photographs.get(number).problem ?? texts.pixels(width, height))
             this.explanation = this.solved = explanation
             this.areas.show(number, explanation)
             this.showOverlay()
         } catch (error) {
-            if (number !== this.number || question !== this.question) return
-            this.question = null                                // the next news ask again
+            if (number !== this.number || asked !== this.askedFor) return
+            this.askedFor = null                                // the next news ask again
             say(byId("viewer-facts"), error.message)
         }
     }
@@ -165,14 +167,23 @@ export class Viewer {
         this.choose(this.layer === "nothing" ? "mask" : "nothing")
     }
 
+    flip(flipped) {
+        if (this.flipped === flipped) return
+        this.flipped = flipped
+        if (this.number !== null) this.showOverlay()
+    }
+
     showOverlay() {
-        const {number, layer} = this
-        const version = this.store.answers.get(number)?.version
+        const {number, store} = this, layer = this.flipped ? "before" : this.layer
+        const version = store.predictions.get(number)?.version, previous = store.status.model?.previous
+        const photograph = store.photographs.get(number)
         byId("layers").querySelector(`[value=${layer}]`).checked = true
+        byId("layers").querySelector("[value=before]").parentElement.hidden = !previous
         byId("probability-label").hidden = layer !== "probability"
         const source = {
-            mask: () => version && address.mask(number, version, 1280),
-            outline: () => version && address.mask(number, version, 1280, "outline"),
+            mask: () => version && address.mask(photograph, version, 1280),
+            outline: () => version && address.mask(photograph, version, 1280, {style: "outline"}),
+            before: () => previous && address.mask(photograph, previous, 1280, {of: "previous"}),
             probability: () => version && address.probability(number, version, byId("probability").value),
             p: () => this.solved?.mask,
             nothing: () => null,
@@ -181,12 +192,14 @@ export class Viewer {
         overlay.hidden = !source
         if (source && overlay.getAttribute("src") !== source) overlay.src = source
         overlay.style.opacity = layer === "outline" ? 1 : byId("opacity").value / 100
+        byId("stage").classList.toggle("plain", layer === "nothing")
+        this.tools.redraw()
     }
 
     key(event) {
-        if (event.key === "ArrowLeft") this.go(-1)
-        else if (event.key === "ArrowRight") this.go(1)
-        else if (event.key.toLowerCase() === "d") this.scribbles.activate(!this.scribbles.active)
+        if (this.tools.key(event)) return true
+        else if (["ArrowLeft", "PageUp"].includes(event.key)) this.go(-1)
+        else if (["ArrowRight", "PageDown"].includes(event.key)) this.go(1)
         else return false
         return true
     }

@@ -1,20 +1,22 @@
-"""The studio itself: the folder, the loop of training, what the model says, and who is told of it.
+"""The studio itself: the folder, the loop of training, what the model says, and who is listed of it.
 
-    workshop = Workshop(root)
-    await workshop.open()               # and from now on it works in the background
-    await workshop.close()              # ends every child
+    session = Session(root)
+    await session.open()               # and from now on it works in the background
+    await session.close()              # ends every child
 """
 import asyncio
 import contextlib
-import hashlib
 import itertools
 import json
 import os
+import re
 import secrets
 import time
 import traceback
 from pathlib import Path
 from typing import Optional
+
+import numpy as np
 
 from ccnn._util.errors import ImageError, UserError
 from ccnn._util.files import digest, remove_parts, save
@@ -23,24 +25,32 @@ from ccnn._util.paths import typed
 from ccnn._util.work_folder import PART, claim, remove
 from ccnn.images.ids import inside
 from ccnn.images.overlays import colours
-from ccnn.images.reading import upright_shape
+from ccnn.images.reading import read_image, shrink, upright_shape
+from ccnn.images.regions import SIDE, at, find_pieces, to_runs
+from ccnn.project.mark_history import digest_of
 from ccnn.studio.album import CLASSES, TAGS, Album, NotThere, Photograph
 from ccnn.studio.batches import Batches
-from ccnn.studio.copies import make_copy
 from ccnn.studio.events import Hub
-from ccnn.studio.processes import Child, Pool
-from ccnn.studio.trainer import Trainer
-from ccnn.studio.view import (
+from ccnn.studio.predictions import (
     Head,
     Known,
-    Question,
-    answer_all,
+    PredictionRequest,
     computed,
+    data_url,
     features_stamp,
+    known_of,
+    own_mask,
+    predict_all,
     read_features,
     read_head,
     read_model_head,
+    read_version,
+    region_png,
+    rounded,
 )
+from ccnn.studio.processes import Child, Pool
+from ccnn.studio.thumbnails import make_copy
+from ccnn.studio.trainer import Trainer
 from ccnn.supervision.rules_file import RULES_FILE
 
 TICK = 0.4              # seconds between two looks at what the children have done
@@ -57,16 +67,21 @@ BATCH = 20              # photographs per task of the pool
 
 SCORED = 200            # photographs whose scores are remembered
 
-TOLD = 500              # photographs in one event; of more the page asks by itself
+PIECES = 8              # photographs whose pieces are remembered
+
+REGION = 1280           # long side of the mask in which a whole region is found
+
+EVENT_PHOTOGRAPHS = 500              # photographs in one event; of more the page asks by itself
 
 
-class Workshop:
+class Session:
     def __init__(self, root: Path, steps: Optional[int] = None) -> None:
         """steps : of a training; None: as many as ccnn learn finds right"""
         self.album = Album(root)
         self.root, self.work = self.album.root, self.album.work
         self.place = self.work / "studio"                   # of what is the studio's alone
-        self.server = secrets.token_urlsafe(6)
+        self.server = secrets.token_urlsafe(6)              # stands for this run
+        self.identity = secrets.token_urlsafe(12)           # for the folder, unless its settings say another
         self.hub, self.pool = Hub(), Pool(2)
         self.trainer, self.ahead = Trainer(self.root, self.work, steps), Child()
         self.batches = Batches(self)
@@ -74,12 +89,14 @@ class Workshop:
         self.starting = asyncio.Lock()                      # one training
         self.uploads, self.uploaded = 0, 0                  # at this moment; in all
         self.head: Optional[Head] = None
+        self.previous: Optional[Head] = None                # the finished model before the present one
         self.model_stamp: object = None
-        self.scored: dict = {}                              # {id: (of what, Scores)} of what was asked for last
-        self.answers: dict = {}                             # {number: answer} of the head
-        self.answered: set = set()                          # (number, revision) that were asked
-        self.asking: Optional[asyncio.Task] = None
-        self.ask_again = False
+        self.scored: dict = {}                              # {(id, model): (of what, Scores)} asked for last
+        self.found_pieces: dict = {}                        # {(path, stamp): pieces of even colour}
+        self.predictions: dict = {}                             # {number: prediction} of the head
+        self.predicted: set = set()                          # (number, revision) that were predicted
+        self.predicting: Optional[asyncio.Task] = None
+        self.predict_again = False
         self.taking: Optional[asyncio.Task] = None
         self.auto = False
         self.changed_at = time.monotonic()
@@ -88,13 +105,13 @@ class Workshop:
         self.features_done, self.features_total, self.features_rate = 0, 0, None
         self.tried, self.tried_at = None, 0.0               # what features were computed of, and when
         self.noticed = 0
-        self.told_status, self.told_curve = "", self.trainer.curve()
+        self.sent_status, self.sent_curve = "", self.trainer.curve()
         self.serial = 0                                     # of the statuses that were made
         self.ending: Optional[asyncio.Task] = None          # what is left to do after a training
         self.reading = asyncio.Lock()                       # one model at a time
         self.tasks: list = []
-        self.listing: tuple = 0, b""                        # (revision, all photographs as JSON)
-        self.asked: tuple = 0, None                         # (revision, inputs)
+        self.cached_listing: tuple = 0, b""                        # (revision, all photographs as JSON)
+        self.cached_inputs: tuple = 0, None                         # (revision, inputs)
 
     # Life
 
@@ -102,14 +119,15 @@ class Workshop:
         await asyncio.to_thread(claim, self.root)
         self.place.mkdir(exist_ok=True)
         await asyncio.to_thread(self.album.refresh)
+        await asyncio.to_thread(self.album.finish_renaming)
         await asyncio.to_thread(self.tidy)
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            self.auto = parse_json(self.place / "settings.json").get("auto") is True
+        await asyncio.to_thread(self.read_settings)
         self.learned = await asyncio.to_thread(self.read_inputs)
         self.pool.warm()
         await asyncio.to_thread(colours)                    # computed once, in a tenth of a second
         self.tasks = [asyncio.ensure_future(self.forever(step, pause)) for step, pause in (
-            (self.notice, 2.0), (self.look, TICK), (self.work_ahead, 1.0), (self.tell, TICK / 2))]
+            (self.refresh_folder, 2.0), (self.watch_training, TICK), (self.work_ahead, 1.0),
+            (self.send_status, TICK / 2))]
 
     def tidy(self) -> None:
         """Remove what a killed studio has left."""
@@ -153,49 +171,70 @@ class Workshop:
             try:
                 return await asyncio.to_thread(function, *arguments)
             finally:
-                self.tell_changes(before, classes)
+                self.send_changes(before, classes)
 
-    def tell_changes(self, before: int, classes: tuple) -> None:
+    def send_changes(self, before: int, classes: tuple) -> None:
         revision = self.album.revision
         if revision == before:
             return
         self.changed_at = time.monotonic()
         changed = [photograph for photograph in self.album.photographs if photograph.revision > before]
-        if len(changed) > TOLD or classes != self.album.classes:
+        if len(changed) > EVENT_PHOTOGRAPHS or classes != self.album.classes:
             self.hub.send("changed", {"revision": revision, "all": True})
         else:
             self.hub.send("changed", {"revision": revision, "photographs": [*map(self.album.describe, changed)]})
         self.hub.send("classes", self.classes())
-        self.answer_later()
+        self.predict_later()
 
-    async def notice(self) -> None:
+    async def refresh_folder(self) -> None:
         """What others have changed in the folder."""
         problem = self.album.problem
         self.noticed += 1
         changed = await self.change(self.album.refresh, self.noticed % THOROUGH == 0)
-        if changed and self.told_status:
+        if changed and self.sent_status:
             self.hub.send("message", {"text": f"the folder was changed outside; {len(changed)} photographs differ"})
         if self.album.problem and self.album.problem != problem:
             self.hub.send("message", {"text": self.album.problem})
-        await self.notice_model()
+        await self.refresh_model()
 
     def classes(self) -> dict:
-        counts, table = self.album.images_with(), colours()
+        counts, table, kinds = self.album.images_with(), colours(), self.album.kinds()
         return {"revision": self.album.revision, "counts": self.album.counts(), "classes": [
             {"label": label, "name": name, "colour": "#" + bytes(table[label]).hex(),
-             "photographs": counts[name] if label else 0} for label, name in enumerate(self.album.classes)]}
+             "photographs": counts[name] if label else 0, "kind": kinds.get(name), "found": self.found_kind(name)}
+            for label, name in enumerate(self.album.classes)]}
+
+    def found_kind(self, name: str) -> Optional[str]:
+        """The kind of a class as the model has it; None if it has no cue, or does not know the class."""
+        if not self.head or not self.head.cue or name not in self.head.classes[1:]:
+            return None
+        return "surface" if self.head.classes.index(name) in self.head.cue["surfaces"] else "object"
 
     def photographs(self) -> bytes:
         """The JSON of all photographs; made once per revision."""
-        if self.listing[0] != self.album.revision:
-            told = {"server": self.server, "revision": self.album.revision,
+        if self.cached_listing[0] != self.album.revision:
+            listed = {"server": self.server, "revision": self.album.revision,
                     "photographs": [*map(self.album.describe, self.album.photographs)]}
-            self.listing = self.album.revision, json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()
-        return self.listing[1]
+            text = json.dumps(listed, ensure_ascii=False, separators=(",", ":"))
+            self.cached_listing = self.album.revision, text.encode()
+        return self.cached_listing[1]
+
+    def read_settings(self) -> None:
+        """The folder's identity stays as long as its .ccnn does: a page keeps under it what it could not send."""
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            found = parse_json(self.place / "settings.json")
+            self.auto, identity = found.get("auto") is True, found.get("identity")
+            if isinstance(identity, str) and re.fullmatch(r"[\w-]{16}", identity):
+                self.identity = identity
+                return
+        self.write_settings()
+
+    def write_settings(self) -> None:
+        save(self.place / "settings.json", json.dumps({"auto": self.auto, "identity": self.identity}).encode())
 
     def set_auto(self, auto: bool) -> None:
         self.auto, self.changed_at = auto, time.monotonic()
-        save(self.place / "settings.json", json.dumps({"auto": auto}).encode())
+        self.write_settings()
 
     # Smaller copies
 
@@ -240,9 +279,9 @@ class Workshop:
                 await self.change(self.album.mark_unreadable, self.without_features())
             elif self.tried != wanted or now - self.tried_at > AGAIN:
                 self.tried, self.tried_at = wanted, now
-                await self.ahead.start("ahead", str(self.root), "--jobs", str(os.cpu_count()))
+                await self.ahead.start("ahead", str(self.root), "--jobs", str(os.cpu_count()), ahead=True)
         if self.features_done > before:
-            self.answer_later()
+            self.predict_later()
 
     def without_features(self) -> list:
         return [photograph for photograph in self.album.there()
@@ -260,11 +299,11 @@ class Workshop:
 
     def inputs(self) -> tuple:
         """What a training depends on, as far as the album knows; made once per revision."""
-        if self.asked[0] != self.album.revision:
-            self.asked = self.album.revision, (self.album.classes, self.album.rules_stamp, tuple(
+        if self.cached_inputs[0] != self.album.revision:
+            self.cached_inputs = self.album.revision, (self.album.classes, self.album.rules_stamp, tuple(
                 (photograph.path, photograph.stamp, photograph.tags, photograph.large, photograph.scribble_stamp)
                 for photograph in self.album.decided()))
-        return self.asked[1]
+        return self.cached_inputs[1]
 
     def read_inputs(self) -> Optional[tuple]:
         """The present inputs, if the model was trained on the same tags and classes."""
@@ -306,17 +345,17 @@ class Workshop:
             self.failed, self.learned = self.learned, None
         self.changed_at = time.monotonic()
         with contextlib.suppress(OSError):
-            await asyncio.to_thread(self.trainer.look)
-        self.tell_curve()
-        await self.notice_model()
+            await asyncio.to_thread(self.trainer.poll)
+        self.send_curve()
+        await self.refresh_model()
 
-    async def look(self) -> None:
+    async def watch_training(self) -> None:
         """What the training has done; train by itself if it is time to."""
         if self.trainer.running:
-            await asyncio.to_thread(self.trainer.look)
-            self.tell_curve()
+            await asyncio.to_thread(self.trainer.poll)
+            self.send_curve()
             if self.trainer.ready:
-                await self.notice_model()
+                await self.refresh_model()
             elif not self.taking or self.taking.done():
                 self.taking = asyncio.ensure_future(self.take_snapshot())
         elif self.auto and time.monotonic() - self.changed_at > IDLE and not self.album.why_not() \
@@ -325,15 +364,15 @@ class Workshop:
                 if not self.training:
                     await self.train()
 
-    def tell_curve(self) -> None:
+    def send_curve(self) -> None:
         """Tell the pages what is new of the loss: the points from a place on."""
-        told, now = self.told_curve, self.trainer.curve()
-        if now == told or not now["points"]:
+        listed, now = self.sent_curve, self.trainer.curve()
+        if now == listed or not now["points"]:
             return
-        same = zip(told["points"], now["points"]) if now["run"] == told["run"] else ()
+        same = zip(listed["points"], now["points"]) if now["run"] == listed["run"] else ()
         place = sum(1 for _ in itertools.takewhile(lambda both: both[0] == both[1], same))
         self.hub.send("loss", {**now, "from": place, "points": now["points"][place:]})
-        self.told_curve = now
+        self.sent_curve = now
 
     async def take_snapshot(self) -> None:
         found, head = self.trainer.snapshot, self.head
@@ -345,7 +384,7 @@ class Workshop:
             if self.head is head:       # else the final model came meanwhile
                 self.use(taken)
 
-    async def notice_model(self) -> None:
+    async def refresh_model(self) -> None:
         """Read model.ccnn if it is new."""
         path = self.root / "model.ccnn"
         async with self.reading:
@@ -358,74 +397,115 @@ class Workshop:
                                            and not self.trainer.ready):
                 return
             self.model_stamp = now
-            self.use(await self.pool.run(read_model_head, path))
+            head = await self.pool.run(read_model_head, path)
+            if self.head and head.version == self.head.version:     # the same, with scores on photographs held out
+                self.head = head
+            else:
+                self.previous = await self.keep(path, head)
+                self.use(head)
+
+    async def keep(self, path: Path, head: Head) -> Optional[Head]:
+        """Keep a copy of the model; the previous model, of which there is a copy."""
+        latest, previous = (self.place / f"{name}.ccnn" for name in ("latest", "previous"))
+
+        def copy() -> None:
+            if latest.is_file() and read_version(latest) != head.version:
+                os.replace(latest, previous)
+            if not latest.is_file():
+                save(latest, path.read_bytes())
+        try:
+            await asyncio.to_thread(copy)
+            found = await self.pool.run(read_model_head, previous) if previous.is_file() else None
+        except (UserError, OSError):            # of another backbone, or damaged: there is nothing to compare with
+            return None
+        return found if found and found.version != head.version else None
 
     def use(self, head: Head) -> None:
-        """Answer with this model from now on."""
-        self.head, self.answers, self.answered = head, {}, set()
-        self.hub.send("answers", {"version": head.version, "answers": []})
-        self.answer_later()
+        """Predict with this model from now on."""
+        self.head, self.predictions, self.predicted = head, {}, set()
+        self.hub.send("predictions", {"version": head.version, "predictions": []})
+        self.predict_later()
 
-    # What the model says
+    # Predictions
 
     def known(self, photograph: Photograph) -> Optional[Known]:
-        if photograph.tags is None:
-            return None
-        return Known(photograph.id, photograph.tags, photograph.large, self.album.sizes, self.album.rules,
-                     self.album.classes)
+        return known_of(self.album, photograph)
 
     def scores(self, photograph: Photograph, head: Optional[Head]) -> tuple:
         """(Scores, (height, width)); NotThere if there is no model, or not yet its features. Milliseconds."""
         if not head:
             raise NotThere("there is no model yet")
         size = upright_shape(str(self.album.file(photograph)))
-        key = head.version, size, features_stamp(self.work, photograph.id)
-        known, scores = self.scored.get(photograph.id, (None, None))
+        key = size, features_stamp(self.work, photograph.id)
+        known, scores = self.scored.get((photograph.id, head.version), (None, None))
         if known != key:
             scores = head.scores(read_features(self.work, photograph.id), size)
-            self.scored[photograph.id] = key, scores
-            for id in list(self.scored)[:-SCORED]:
-                self.scored.pop(id, None)
+            self.scored[photograph.id, head.version] = key, scores
+            for old in list(self.scored)[:-SCORED]:
+                self.scored.pop(old, None)
         return scores, size
 
-    def answer_later(self) -> None:
-        """Answer, or do it again after the present answers: something is new."""
-        self.ask_again = True
-        if self.head and (not self.asking or self.asking.done()):
-            self.asking = asyncio.ensure_future(self.answer_all())
+    def region(self, photograph: Photograph, x: float, y: float, whole: bool, label: int) -> dict:
+        """A region for the page: a piece of even colour; or whole, a connected piece of the mask that is shown."""
+        file = self.album.file(photograph)
+        size = upright_shape(str(file))
+        if whole:
+            scores, _ = self.scores(photograph, self.head)
+            labels = own_mask(self.head, scores, size, photograph.id, self.known(photograph), self.work, REGION).labels
+        else:
+            labels = self.pieces(photograph, file)
+        region = at(labels, x, y, size, smooth=not whole)
+        return {"size": list(size), "runs": to_runs(region), "area": rounded(region.mean()),
+                "mask": data_url(region_png(region, label))}
 
-    async def answer_all(self) -> None:
-        while self.ask_again and self.head:
-            self.ask_again = False
-            todo = self.unanswered()
+    def pieces(self, photograph: Photograph, file: Path) -> np.ndarray:
+        key = photograph.path, photograph.stamp
+        if key not in self.found_pieces:
+            self.found_pieces[key] = find_pieces(shrink(read_image(file, least_side=SIDE), SIDE))
+            for old in list(self.found_pieces)[:-PIECES]:
+                self.found_pieces.pop(old, None)
+        return self.found_pieces[key]
+
+    def predict_later(self) -> None:
+        """Predict, or do it again after the predictions under way: something is new."""
+        self.predict_again = True
+        if self.head and (not self.predicting or self.predicting.done()):
+            self.predicting = asyncio.ensure_future(self.predict_all())
+
+    async def predict_all(self) -> None:
+        while self.predict_again and self.head:
+            self.predict_again = False
+            todo = self.to_predict()
             for start in range(0, len(todo), BATCH):
-                await self.answer(self.head, todo[start:start + BATCH])
+                await self.predict(self.head, todo[start:start + BATCH])
 
-    def unanswered(self) -> list:
+    def to_predict(self) -> list:
         """[(key, photograph)] that have changed since the model was asked, or whose features are new."""
         return [(key, photograph) for photograph in self.album.there()
-                if (key := (photograph.number, photograph.revision, self.album.sizes)) not in self.answered
+                if (key := (photograph.number, photograph.revision, self.album.sizes)) not in self.predicted
                 and not photograph.problem and photograph.id in self.computed]
 
-    async def answer(self, head: Head, part: list) -> None:
-        questions = [Question(photograph.number, photograph.id, self.album.images / photograph.path,
+    async def predict(self, head: Head, part: list) -> None:
+        requests = [PredictionRequest(photograph.number, photograph.id, self.album.images / photograph.path,
                               self.known(photograph)) for _, photograph in part]
         try:
-            found = await self.pool.run(answer_all, head, self.work, questions)
+            found = await self.pool.run(predict_all, head, self.work, requests,
+                                        self.previous if head.about["final"] else None)
         except UserError:
             return
         if self.head is head:
-            self.answered.update(key for key, _ in part)
-            self.answers.update((answer["number"], answer) for answer in found)
-            self.hub.send("answers", {"version": head.version, "answers": found})
+            self.predicted.update(key for key, _ in part)
+            self.predictions.update((one["number"], one) for one in found)
+            self.hub.send("predictions", {"version": head.version, "predictions": found})
 
-    # Telling
+    # Status
 
     def status(self) -> dict:
         """serial : a page that has seen a later status passes this one over"""
         self.serial += 1
         why, head, busy = self.album.why_not(), self.head, self.training
-        model = head and {"version": head.version, "classes": list(head.classes), **head.about}
+        model = head and {"version": head.version, "classes": list(head.classes), "results": None, **head.about,
+                          "previous": self.previous.version if self.previous and head.about["final"] else None}
         training = self.trainer.status()
         training["lines"] = [*map(self.plain, training["lines"])]
         training["problem"] = training["problem"] and self.plain(training["problem"])
@@ -436,11 +516,11 @@ class Workshop:
                 "why_not": why or ("a training is running" if busy else None), "model": model,
                 "report": (self.root / "report.html").is_file()}
 
-    async def tell(self) -> None:
+    async def send_status(self) -> None:
         status = self.status()
         text = json.dumps({**status, "serial": None})
-        if text != self.told_status:
-            self.told_status = text
+        if text != self.sent_status:
+            self.sent_status = text
             self.hub.send("status", status)
 
     def plain(self, text: str) -> str:
@@ -449,13 +529,10 @@ class Workshop:
 
     def state(self) -> dict:
         folder = os.path.relpath(self.root)
-        return {"server": self.server, "folder": self.root.name, **self.classes(), "status": self.status(),
+        return {"server": self.server, "identity": self.identity, "folder": self.root.name, **self.classes(),
+                "status": self.status(),
                 "commands": [
                     {"what": "train", "line": typed("learn", folder)},
                     {"what": "segment", "line": typed("segment", "--model", f"{folder}/model.ccnn", "--out", "masks",
                                                       "new_photos")},
                     {"what": "tags", "line": typed("import-tags", "export.json", "--photos", folder, "--write")}]}
-
-
-def digest_of(name: str) -> str:
-    return hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:16]

@@ -7,13 +7,12 @@ from pathlib import Path
 
 from ccnn._util.files import digest
 from ccnn._util.work_folder import claim
-from ccnn.nets.backbones import DEFAULT
-from ccnn.project.feature_cache import update_features
-from ccnn.project.learn import RECIPE
+from ccnn.project.feature_cache import update_features, update_maps
+from ccnn.project.learn import RECIPE, choose_cue
 from ccnn.studio.album import Album
 
 
-def compute_ahead(folder: Path, jobs: int) -> None:
+def compute_features(folder: Path, jobs: int) -> None:
     """Photographs that cannot be read are left out; the studio finds that they have no features."""
     album = Album(folder)
     work = claim(album.root)
@@ -26,4 +25,7 @@ def compute_ahead(folder: Path, jobs: int) -> None:
                 digests[photograph.id] = digest(file)
                 files[photograph.id] = file
     if files:
-        update_features(work, RECIPE.sizes, DEFAULT.fetch_weights(), files, digests, jobs)
+        update_features(work, RECIPE.backbone, RECIPE.sizes, files, digests, jobs)
+        cue, _ = choose_cue(album.rules)
+        if cue:
+            update_maps(work, cue.name, files, digests, jobs)
