@@ -3,10 +3,10 @@
 The nets and solvers have numbers of their own, some of which deviate for a reason; tests compare them with these.
 """
 # Section 5: shares of the image. beta is the price of slack.
-TAGS = {"fg_lower": 0.05, "fg_beta": 2, "bg_lower": 0.3, "bg_upper": 0.7}
+TAG_BOUNDS = {"fg_lower": 0.05, "fg_beta": 2, "bg_lower": 0.3, "bg_upper": 0.7}
 
 # Section 5, with a_0 as in the supplement (III). A class is large above a share of 0.1; b_l is small_upper.
-SIZE = {"large": 0.1, "fg_lower": 0.1, "small_upper": 0.01, "bg_lower": 0.2, "bg_upper": 0.7}
+SIZE_BOUNDS = {"large": 0.1, "fg_lower": 0.1, "small_upper": 0.01, "bg_lower": 0.2, "bg_upper": 0.7}
 
 # Section 6, under the names of Caffe's solver.
 TRAINING = {"base_lr": 1e-6, "momentum": 0.99, "iter_size": 1, "max_iter": 60000, "gamma": 0.1, "stepsize": 20000}
@@ -15,10 +15,10 @@ TRAINING = {"base_lr": 1e-6, "momentum": 0.99, "iter_size": 1, "max_iter": 60000
 IMAGES = {"train_aug": 10582, "val": 1449}
 
 # Section 7, discussion: the share of a box that takes its label.
-BOXES = {"fraction": 0.75}
+BOX_BOUNDS = {"fraction": 0.75}
 
 # The supplement's table (III): a_l, a_0, b_0 and mIoU without CRF, from tags and sizes. The first is the default.
-BOUNDS = [(0.1, 0.2, 0.7, 40.5),
+BOUNDS_TRIED = [(0.1, 0.2, 0.7, 40.5),
           (0.2, 0.2, 0.7, 40.6), (0.3, 0.2, 0.7, 40.6), (0.4, 0.2, 0.7, 39.6),
           (0.1, 0.1, 0.7, 40.5), (0.1, 0.3, 0.7, 40.4), (0.1, 0.4, 0.7, 40.5), (0.1, 0.5, 0.7, 40.4),
           (0.1, 0.2, 0.5, 36.6), (0.1, 0.2, 0.6, 38.9), (0.1, 0.2, 0.8, 39.7)]

@@ -1,6 +1,8 @@
-"""Every tool imports this first: it goes on in the private runtime if this Python lacks the library or Caffe.
+"""Every program of tools/, bench/, study/ and demo/ imports this first: if this Python lacks the library or Caffe, it
+restarts the program in the private runtime.
 
-So a tool works from any directory, with any Python 3, and without `source .caffe/activate`.
+So the program works from any directory, with any Python 3, and without `source .caffe/activate`. A Python that has the
+library and PyTorch stays: PyTorch and Caffe never share one. bench/, study/ and demo/ have links to this file.
 """
 import importlib.util
 import os
@@ -9,7 +11,7 @@ from pathlib import Path
 
 try:
     import ccnn  # noqa: F401
-    missing = None if importlib.util.find_spec("caffe") else "caffe"
+    missing = None if importlib.util.find_spec("caffe") or importlib.util.find_spec("torch") else "caffe"
     error = None
 except ImportError as e:
     missing, error = "ccnn", e
@@ -19,6 +21,6 @@ if missing:
     if python.exists() and not os.environ.get("CCNN_ACTIVATED"):        # else it has been tried, in vain
         os.environ["CCNN_ACTIVATED"] = "1"
         os.execv(python, [str(python), *sys.argv])
-    if error:                                                           # some tools need no Caffe, all the library
+    if error:                                                           # some programs need no Caffe, all the library
         print(f"{Path(sys.argv[0]).name}: error: {error}; run `make` first", file=sys.stderr)
         sys.exit(2)

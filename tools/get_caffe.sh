@@ -9,12 +9,14 @@
 #
 #   CAFFE_PYTHON    use this Python, which can import a Caffe of your own (a GPU build), and download nothing;
 #   CAFFE           the caffe program that belongs to it (default: the one on PATH, or in its build tree)
-#   DEBIAN_MIRROR   a Debian archive that has the suite, where the machine's own sources have none
+#   DEBIAN_MIRROR   a Debian archive that has the suite, in place of the machine's own sources. Without it these are tried
+#                   first, then the archive of former releases beside each of them
 #   DEBIAN_KEYRING  the keys one of which must have signed it
 set -Eeuo pipefail
 
 suite=bullseye
-packages="caffe python3-caffe libopenblas0-pthread libpython3.9-dev python3-distutils python-pip-whl"
+python="python3.9 libpython3.9-dev python3-distutils python-pip-whl"     # pip begins to work with these
+packages="$python caffe python3-caffe libopenblas0-pthread"
 megabytes=1100
 
 say() { echo "get_caffe: $*"; }
@@ -62,6 +64,16 @@ unset repo
 EOF
 }
 
+# The command, beside python. The current folder is not on its path: it may be a stranger's.
+write_command() {
+    cat > "$1/ccnn" <<'EOF'
+#!/bin/sh
+bin=$(dirname "$(readlink -f "$0")")
+exec "$bin/python" -c 'import sys; sys.path = [place for place in sys.path if place]; from ccnn.cli import main; main()' "$@"
+EOF
+    chmod +x "$1/ccnn"
+}
+
 # ------------------------------------------------------------------------------------------- a Caffe of the user's own
 if [ -n "${CAFFE_PYTHON:-}" ]; then
     python=$(command -v "$CAFFE_PYTHON") || die "CAFFE_PYTHON=$CAFFE_PYTHON is no program; give the path of a Python"
@@ -101,6 +113,7 @@ exec $(printf %q "$target") "\$@"
 EOF
         chmod +x "$build/bin/$name"
     done
+    write_command "$build/bin"
     write_activate
     touch "$build/complete"
     use "$key"
@@ -187,22 +200,39 @@ Provides: libc6 (= 2.31), libc6-dev (= 2.31), perl, perl:any, perl-base, dpkg (=
  coreutils (= 8.32), cython3, python3-dateutil, python3-gflags, python3-h5py-serial, python3-ipython,
  python3-matplotlib, python3-networkx, python3-nose, python3-numpy (= 1:1.19), python3-numpy-abi9,
  python3-pandas, python3-pil, python3-protobuf, python3-scipy, python3-six (= 1.16), python3-skimage,
- python3-yaml, ca-certificates, proj-data, readline-common,
+ python3-yaml, ca-certificates, proj-data (= 9), readline-common,
  mariadb-common, mysql-common
 Description: none
 EOF
 # Of the machine's sources, those that have the suite signed by Debian will do; apt ignores the others. "update
 # --print-uris" answers also where no list was ever fetched.
-mirrors=" ${DEBIAN_MIRROR:-$(apt-get update --print-uris 2> "$log" | sed -n "s|^'\(.*\)/dists/[^/]*/InRelease'.*|\1|p" | sort -u | paste -sd ' ')}"
-[ "$mirrors" != " " ] || die "apt knows no archive on this machine; set DEBIAN_MIRROR to the address of a Debian archive that has \"$suite\""
-for mirror in $mirrors; do
-    echo "deb [signed-by=$keyring] ${mirror/#file:/copy:} $suite main"
-done > "$apt/sources.list"
+machine=${DEBIAN_MIRROR:-$(apt-get update --print-uris 2> "$log" | sed -n "s|^'\(.*\)/dists/[^/]*/InRelease'.*|\1|p" | sort -u | paste -sd ' ')}
+[ -n "$machine" ] || die "apt knows no archive on this machine; set DEBIAN_MIRROR to the address of a Debian archive that has \"$suite\""
+# A release that has left support moves to the archive of former releases: debian-archive/debian beside a mirror's
+# debian, and archive.DOMAIN beside deb.DOMAIN. What is there expires without being replaced.
+former=$(for mirror in $machine; do
+    sed -n 's|/debian/*$|/debian-archive/debian|p' <<< "$mirror"
+    sed -n 's|://deb\.|://archive.|p' <<< "$mirror"
+done | sort -u | paste -sd ' ')
+[ -z "${DEBIAN_MIRROR:-}" ] || former=
+served() { apt-cache policy caffe 2> /dev/null | sed -n "s|^ *[0-9]* \(.*\) $suite/main .*|\1|p" | head -n 1; }
 
 export APT_CONFIG=$apt/apt.conf
 step "reading the package lists of Debian's $suite"
-apt-get -q update >> "$log" 2>&1 || true         # what matters is whether the packages can now be had
-say "fetching Caffe and its libraries"          # still the same step: a failure shows in what update said
+mirrors=
+for some in "$machine" "$former"; do
+    [ -n "$some" ] || continue
+    mirrors+=" $some"
+    [ "$some" = "$machine" ] && note= options= || note=" (archive of former releases)" options=" check-valid-until=no"
+    for mirror in $some; do
+        echo "deb [signed-by=$keyring$options] ${mirror/#file:/copy:} $suite main"
+    done > "$apt/sources.list"
+    apt-get -q update >> "$log" 2>&1 || true     # what matters is whether the packages can now be had
+    server=$(served)
+    [ -z "$server" ] || break
+done
+# Still the same step: a failure shows in what update said.
+say "fetching Caffe and its libraries${server:+ from $server$note}"
 percent() {     # of apt's status lines, on a terminal
     local kind rest shown
     [ -t 2 ] || exec cat > /dev/null
@@ -212,20 +242,27 @@ percent() {     # of apt's status lines, on a terminal
     printf '\r' >&2
 }
 if [ -t 2 ]; then status=3; else status=-1; fi
-{ apt-get -q -y --download-only -o "APT::Status-Fd=$status" install $packages 3>&1 >> "$log" 2>&1 | percent; }
+fetch() { apt-get -q -y --download-only -o "APT::Status-Fd=$status" install "$@" 3>&1 >> "$log" 2>&1 | percent; }
+fetch $python
 apt-get -q autoclean >> "$log" 2>&1             # versions that the archive has replaced
 
 # ---------------------------------------------------------------------------------------------------------- the root
 root=$build/root
 usr=$root/usr
+unpack() {      # every package that has come since
+    mkdir -p "$build/debs" "$root"
+    find "$debs" -name '*.deb' -printf '%f\n' | while read -r deb; do [ -e "$build/debs/$deb" ] || echo "$deb"; done |
+        xargs -P "$(nproc)" -I{} sh -c 'dpkg-deb -x "$1/$4" "$2" && touch "$3/$4"' unpack "$debs" "$root" "$build/debs" {} \
+        2>> "$log"
+}
 if [ ! -e "$build/unpacked" ]; then
     # Here go builds that a former run left behind. The current one stays: somebody's training may be running from it.
     for old in .caffe/builds/*; do
-        [ "$old" -ef .caffe/current ] || rm -rf "$old"
+        [ "$old" -ef .caffe/current ] || [ "$old" -ef "$build" ] || rm -rf "$old"
     done
-    step "unpacking $(ls "$debs" | grep -c '\.deb$') packages"
-    mkdir -p "$root" "$usr/bin/private" "$usr/lib/host"
-    find "$debs" -name '*.deb' -print0 | xargs -0 -P "$(nproc)" -I{} dpkg-deb -x {} "$root" 2>> "$log"
+    unpack
+    rm -rf "$usr/bin/private" "$usr/lib/host" "$build/bin"
+    mkdir -p "$usr/bin/private" "$usr/lib/host"
 
     # The machine's C library comes first, as it must match the machine's loader; and its C++ library, as the
     # machine's compiler links against it. Everything else is Debian 11's.
@@ -233,7 +270,7 @@ if [ ! -e "$build/unpacked" ]; then
     for lib in libc libm libmvec libpthread libdl librt libutil libresolv libanl libstdc++ libgcc_s libgomp; do
         find "$host" -maxdepth 1 -name "$lib.so.?" -exec ln -sf -t "$usr/lib/host" {} +
     done
-    ln -s ../x86_64-linux-gnu "$usr/include/python3.9/"    # where pyconfig.h looks for its other half
+    ln -sfn ../x86_64-linux-gnu "$usr/include/python3.9/x86_64-linux-gnu"  # where pyconfig.h looks for its other half
     rm -f "$usr/lib/python3.9/sitecustomize.py"
     cat > "$usr/lib/python3.9/sitecustomize.py" <<'EOF'
 """What this private Python does at its start, in python and inside caffe alike."""
@@ -283,25 +320,42 @@ EOF
 PATH="$bin:$PATH" exec /lib64/ld-linux-x86-64.so.2 --argv0 "$0" --library-path "$libraries" "$usr/bin/caffe" "$@"
 EOF
     chmod +x "$usr"/bin/private/*
+    write_command "$usr/bin/private"
     ln -s python "$usr/bin/private/python3"
     ln -s root/usr/bin/private "$build/bin"
     write_activate
-    touch "$build/unpacked"
 fi
 
 # ---------------------------------------------------------------------------------------------------------- Python's
-step "adding the Python packages of requirements.txt"
 rm -rf "$usr/local"                             # a killed pip may have left half a package
 export PIP_CACHE_DIR=$caffe/tmp/pip PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 export PIP_USER=0 PIP_REQUIRE_VIRTUALENV=0 PIP_NO_WARN_SCRIPT_LOCATION=1
 unset PIP_TARGET PIP_PREFIX PIP_ROOT
 certificates=/etc/ssl/certs/ca-certificates.crt # this old pip would not look there by itself
 [ ! -r $certificates ] || export REQUESTS_CA_BUNDLE=${REQUESTS_CA_BUNDLE:-${PIP_CERT:-$certificates}}
-pip() { "$build/bin/python" "$(echo "$usr"/share/python-wheels/pip-*.whl)/pip" "$@" >> "$log" 2>&1; }
-# With a target, as the default of Debian's pip is the home directory for anybody but root.
-install() { pip install --no-deps --no-compile --target "$usr/local/lib/python3.9/dist-packages" "$@"; }
+# While Caffe is fetched. With a target, as the default of Debian's pip is the home directory for anybody but root.
+(
+    trap - ERR
+    pip=$(echo "$usr"/share/python-wheels/pip-*.whl)/pip
+    install="install --no-deps --no-compile --target"
+    if pinned=$(grep '^pip==' requirements.txt); then       # it takes half of the time of Debian's
+        "$build/bin/python" "$pip" $install "$caffe/tmp/pinned" "$pinned"
+        pip=$caffe/tmp/pinned/pip
+    fi
+    exec "$build/bin/python" "$pip" $install "$usr/local/lib/python3.9/dist-packages" -r requirements.txt
+) > "$log.pip" 2>&1 &
+adding=$!
+trap 'kill "$adding" 2> /dev/null' EXIT
 
-install -r requirements.txt
+fetch $packages
+if [ ! -e "$build/unpacked" ]; then
+    step "unpacking $(ls "$debs" | grep -c '\.deb$') packages"
+    unpack
+    touch "$build/unpacked"
+fi
+step "adding the Python packages of requirements.txt"
+wait "$adding" || { cat "$log.pip" >> "$log"; false; }
+trap - EXIT
 "$build/bin/python" -c "import caffe" 2>> "$log"
 
 rm -rf "$caffe/tmp"/*

@@ -12,10 +12,10 @@ import contextlib
 import functools
 import ipaddress
 import itertools
-import json
 import logging
 import os
 import pickle
+import platform
 import queue
 import signal
 import threading
@@ -27,13 +27,14 @@ from typing import Any, Callable, NamedTuple, Optional, TypeVar, Union
 from urllib.parse import urlsplit
 
 from ccnn._util.errors import UserError, reason
+from ccnn._util.foreign_files import load_json
 from ccnn._util.text import plural
 
 Result = TypeVar("Result")
 
 AHEAD = 4               # tasks per worker that the scheduler knows of
-INTERVAL = 5            # seconds between two looks at which workers there are
-IN_A_ROW = 8            # so many tasks that end their workers, and no answer in between, are not the tasks' fault
+INTERVAL = 5            # seconds between two checks of which workers there are
+IN_A_ROW = 8            # tasks in a row whose workers end: the cause is then not the tasks
 CONNECT = 20            # seconds in which a scheduler must answer
 START = 600             # seconds in which the first local worker must start; a machine may be busy
 
@@ -83,7 +84,7 @@ class Cluster:
                 in_a_row += 1
                 if in_a_row == IN_A_ROW:
                     raise UserError(f"--cluster {self.where}: {IN_A_ROW} tasks in a row ended their worker processes, "
-                                    "most likely for lack of memory; what is finished is kept: run again with fewer "
+                                    "most likely for lack of memory; finished work is kept: run again with fewer "
                                     "workers per machine") from None
                 continue
             in_a_row = 0
@@ -131,7 +132,7 @@ class Cluster:
             raise self.scheduler_ended() from None
         ended = len(self.workers - present)
         if ended:
-            log.warning("%s ended; what was begun there is done again", plural(ended, "worker"))
+            log.warning("%s ended; its unfinished tasks are done again", plural(ended, "worker"))
         if not present and (self.workers or not self.next_look):
             log.warning("%s has no worker now; waiting for one", self.where)
         self.workers, self.next_look = present, time.monotonic() + INTERVAL
@@ -152,7 +153,7 @@ class Cluster:
                             "Python (docs/scale.md)") from None
 
     def scheduler_ended(self) -> UserError:
-        return UserError(f"--cluster {self.where}: the scheduler has ended, or cannot be reached any more; what is "
+        return UserError(f"--cluster {self.where}: the scheduler has ended or is out of reach; what is "
                          "finished is kept: start it and run the same command again")
 
 
@@ -167,7 +168,7 @@ def call_in_worker(function: bytes, folder: str, version: str, task: bytes):
         try:
             os.chdir(folder)
         except OSError as e:
-            raise UserError(f"{folder}: {e.strerror} on a worker ({os.uname().nodename}); the photographs and the "
+            raise UserError(f"{folder}: {e.strerror} on a worker ({platform.node()}); the photographs and the "
                             "results must lie on a disk that all machines have at the same place") from None
         return unpickled(function)(*pickle.loads(task))
 
@@ -261,9 +262,9 @@ def be_worker(scheduler: Scheduler, parent: int) -> None:
     import dask
     from distributed import Worker
 
-    from ccnn._util.workers import end_with_parent
+    from ccnn._util.system import KILL, end_with_parent
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    end_with_parent(parent, signal.SIGKILL)
+    end_with_parent(parent, KILL)
 
     async def serve():
         async with Worker(scheduler.address, security=scheduler.security, nthreads=1, host="127.0.0.1",
@@ -298,7 +299,7 @@ def find_scheduler(where: str) -> Scheduler:
 def read_address(path: Path) -> str:
     """The address in a file that `dask scheduler --scheduler-file` has written."""
     try:
-        return str(json.loads(path.read_text())["address"])
+        return str(load_json(path.read_text())["address"])
     except (ValueError, KeyError, TypeError):
         raise UserError(f"--cluster {path}: is not a scheduler's file; let `dask scheduler --scheduler-file {path}` "
                         "write it (docs/scale.md)") from None

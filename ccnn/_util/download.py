@@ -77,7 +77,7 @@ def checksum(path: Path, archive: Archive) -> str:
 def download(archive: Archive, part: Path) -> None:
     """Download to the file `part` after the bytes it holds; try again until nothing comes any more."""
     failures = 0
-    with Progress(unit="B", unit_scale=True, unit_divisor=1024, desc=archive.title or archive.name) as bar:
+    with Progress(unit="B", unit_scale=True, desc=archive.title or archive.name) as bar:
         while True:
             before = length(part)
             reason = attempt(archive, part, bar)

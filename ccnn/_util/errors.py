@@ -5,7 +5,7 @@ from ccnn._util.text import and_more
 
 
 class UserError(ValueError):
-    """Something that the user can put right. The text is one line: what is wrong, where, and the remedy."""
+    """A mistake that the user can fix. The text is one line: what is wrong, where, and the remedy."""
 
     def __init__(self, text):
         super().__init__(" ".join(str(text).split()))
@@ -19,11 +19,11 @@ class Unable(UserError):
     """An engine cannot run a net here: a package, a layer or an instruction is missing. Another engine may."""
 
 
-LISTED = 30     # known words in a message; more of them help nobody
+LISTED = 30     # known words in a message; a longer list does not help
 
 
 def nearest(word, known):
-    """The known word that is most like a word, in upper or lower case; None if none is."""
+    """The known word that is most similar to a word, whatever its case; None if none is close."""
     same_case = {name.casefold(): name for name in reversed(list(known))}
     near = difflib.get_close_matches(str(word), known, 1) or \
         [same_case[name] for name in difflib.get_close_matches(str(word).casefold(), same_case, 1)]
@@ -31,7 +31,7 @@ def nearest(word, known):
 
 
 def suggest(word, known):
-    """The remedy for a word that is not known: the nearest known word, or else all of them."""
+    """The remedy for an unknown word: the most similar known word, or else all of them."""
     near, known = nearest(word, known), list(known)
     if near is not None:
         return f"did you mean {near!r}?"
@@ -43,7 +43,7 @@ def reason(error):
     return getattr(error, "strerror", None) or error
 
 
-SHOWN = 20      # more of them help nobody
+SHOWN = 20      # mistakes in a message
 
 
 class Mistakes(UserError):

@@ -1,8 +1,8 @@
-"""Files that are whole or not there, their checksums, and locks between processes."""
+"""Files that are complete or absent, their checksums, and locks between processes."""
 import contextlib
 import errno
-import fcntl
 import hashlib
+import io
 import logging
 import os
 import shutil
@@ -11,9 +11,11 @@ import time
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
-from typing import Optional, Union
+from typing import IO, Optional, Union
 
-from ccnn._util import work_folder
+import numpy as np
+
+from ccnn._util import system, work_folder
 from ccnn._util.errors import UserError
 
 PathLike = Union[str, "os.PathLike[str]"]
@@ -46,21 +48,29 @@ def whole_file(path: PathLike) -> Iterator[Path]:
 
 
 def save(path: PathLike, data: bytes, mode: Optional[int] = None) -> None:
-    """Write a file, whole or not at all. Its content is on the disk before it takes the place of the old file."""
-    with whole_file(path) as part, open(part, "wb") as file:
+    """Write a file, whole or not at all. Its content is on the disk before it takes the place of the old file.
+
+    mode : its permissions; nobody who has fewer opens it meanwhile
+    """
+    def private(name, flags):
+        return os.open(name, flags, 0o666 if mode is None else 0o600)
+    with whole_file(path) as part, open(part, "wb", opener=private) as file:
         if mode is not None:
-            os.fchmod(file.fileno(), mode)
+            os.chmod(part, mode)
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
 
 
 def rewrite(path: Path, data: bytes) -> None:
-    """Save new content of a file that the user keeps. Its permissions stay. A link stays: its target is rewritten."""
+    """Save new content of a file that the user keeps. Its permissions stay. A link to a file in the same folder, or
+    below it, stays: its target is rewritten. Others are refused: a folder may come from a stranger."""
     target = Path(os.path.realpath(path))
     if path.is_symlink():
         if not target.is_file():
             raise UserError(f"{path}: is a link to {target}, which is not a file; remove the link")
+        if path.parent.resolve() not in target.parents:
+            raise UserError(f"{path}: is a link out of its folder, to {target}, which is not changed; copy it here")
         work_folder.refuse_foreign(target, target.stat())
     save(target, data, stat.S_IMODE(target.stat().st_mode) if target.exists() else None)
 
@@ -96,9 +106,10 @@ def lock(path: PathLike, taken: str, patience: float = 10) -> FileIO:
     work_folder.check(path.parent)
     file = open_own(path)
     end = time.monotonic() + patience
-    while not try_lock(file.fileno()):
-        holder = os.pread(file.fileno(), 20, 0).decode(errors="replace").strip()
-        if is_running(holder) or time.monotonic() > end:
+    while not system.try_lock(file.fileno()):
+        file.seek(0)
+        holder = file.read(20).decode(errors="replace").strip()
+        if (holder.isdecimal() and system.is_running(int(holder))) or time.monotonic() > end:
             file.close()
             raise UserError(f"{path}: {taken.format(holder=holder if holder.isdecimal() else '(unknown)')}")
         time.sleep(0.05)
@@ -108,20 +119,12 @@ def lock(path: PathLike, taken: str, patience: float = 10) -> FileIO:
     return file
 
 
-def try_lock(handle: int) -> bool:
-    """Whether this process has the lock of an open file or folder now; False if another process has it."""
-    with contextlib.suppress(BlockingIOError):
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    return False
-
-
 @contextlib.contextmanager
 def locked_folder(folder: Path, taken: str) -> Iterator[None]:
     """Lock a folder itself, without a file in it. taken : what the UserError says if another process has the lock"""
     handle = os.open(folder, os.O_RDONLY)
     try:
-        if not try_lock(handle):
+        if not system.try_lock(handle):
             raise UserError(f"{folder}: {taken}")
         yield
     finally:
@@ -131,7 +134,7 @@ def locked_folder(folder: Path, taken: str) -> Iterator[None]:
 def open_own(path: Path) -> FileIO:
     """Open a file to append to it; UserError unless it is an ordinary file of the user's own under this name alone."""
     try:
-        file = FileIO(path, "a+", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666))
+        file = FileIO(path, "a+", opener=lambda name, flags: os.open(name, flags | system.NO_LINK, 0o666))
     except OSError as error:
         if error.errno == errno.ELOOP:
             work_folder.refuse_foreign(path, path.lstat())
@@ -147,27 +150,24 @@ def open_own(path: Path) -> FileIO:
     return file
 
 
+def append_text(path: PathLike) -> IO[str]:
+    """A text file of the user's own, opened to add lines to it; UserError if it is a link, as for open_own."""
+    return io.TextIOWrapper(io.BufferedWriter(open_own(Path(path))), encoding="utf-8", line_buffering=True)
+
+
 @contextlib.contextmanager
 def one_at_a_time(path: PathLike) -> Iterator[None]:
     """Hold a lock on a file, which is made if need be; wait as long as another process holds it."""
     with FileIO(path, "a+") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        system.wait_for_lock(file.fileno())
         yield
 
 
 def unlock(file: FileIO) -> None:
     """Release a lock, also where other processes still have the file open."""
     if not file.closed:
-        fcntl.flock(file, fcntl.LOCK_UN)
+        system.release_lock(file.fileno())
         file.close()
-
-
-def is_running(pid: str) -> bool:
-    """Whether there is such a process, and it has not ended."""
-    try:
-        return Path(f"/proc/{int(pid)}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (ValueError, OSError):
-        return False
 
 
 def digest(*paths: PathLike, algorithm: str = "sha256", bar: bool = False) -> str:
@@ -186,8 +186,18 @@ def digest(*paths: PathLike, algorithm: str = "sha256", bar: bool = False) -> st
 def read_with_bar(file, what: str):
     """An open file whose read() moves a progress bar; a context manager."""
     from tqdm import tqdm
-    return tqdm.wrapattr(file, "read", total=os.fstat(file.fileno()).st_size, desc=f"{what} {Path(file.name).name}",
-                         disable=None)
+    name = Path(file.name).name.partition("#")[0]
+    return tqdm.wrapattr(file, "read", total=os.fstat(file.fileno()).st_size, desc=f"{what} {name}", disable=None)
+
+
+def load_array(path: PathLike) -> np.ndarray:
+    """The array in an .npy file, read as it is used. ValueError unless the file is as long as its head says."""
+    try:
+        return np.load(path, mmap_mode="r")
+    except OSError:
+        raise
+    except Exception as error:      # of a damaged head: ValueError, TokenError, SyntaxError, OverflowError, ...
+        raise ValueError(f"is not an array ({str(error) or type(error).__name__})") from None
 
 
 def warn_if_there(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Where the files lie that come with the package, and where downloads go. Nothing is ever written into site-packages.
+"""Where the package's own files are, and where downloads go. Nothing is ever written into site-packages.
 
 ROOT holds models/, prototxt/ and solvers/: the clone, or the folder of them in the installed package. DATA holds what
 is fetched once: data/ of the clone, else the user's cache folder; the variable CCNN_HOME names another place.

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class Progress(tqdm):
-    """tqdm with the arguments of tqdm. Without a terminal, work that is shorter than a minute says nothing."""
+    """tqdm with the arguments of tqdm. Without a terminal, work shorter than a minute writes nothing."""
 
     def __init__(self, *arguments, **options):
         if not sys.stderr.isatty():
@@ -29,8 +29,9 @@ class Log:
     """What tqdm needs of a file; whatever it writes becomes a line of the log."""
 
     def write(self, text):
-        if text.strip():
-            log.info("%s", text.strip())
+        text = text.replace("\x1b[A", "").strip()       # a bar inside another moves the cursor up
+        if text:
+            log.info("%s", text)
 
     def flush(self):
         pass

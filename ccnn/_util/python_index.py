@@ -2,7 +2,7 @@
 
     address = find_file("some-package", "some_package-1.0.tar.gz")
 
-`pip download` would run the setup.py of a source distribution. Here pip is asked for its settings alone; the file is
+`pip download` would run the setup.py of a source distribution. Here pip only tells its settings; the file is
 then downloaded as any other, and nothing of it runs.
 """
 import ast

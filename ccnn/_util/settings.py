@@ -10,6 +10,7 @@ import json
 from typing import Any, Callable, NamedTuple
 
 from ccnn._util.errors import UserError, suggest
+from ccnn._util.foreign_files import load_json
 
 SIZES = range(32, 2001)     # pixels of a photograph's long side that a net may see
 
@@ -50,9 +51,9 @@ def _is_text(value):
     return isinstance(value, str) and value != ""
 
 
-def one_of(*words):
-    """A value that is one of these words."""
-    return Kind(" or ".join(f'"{word}"' for word in words), lambda value: value in words)
+def one_of(words):
+    """A value that is one of these words; they may be a table to which entries are still added."""
+    return Kind(" or ".join(f'"{word}"' for word in words), lambda value: isinstance(value, str) and value in words)
 
 
 def optional(kind):
@@ -67,6 +68,8 @@ WHOLE = Kind("a whole number, 0 or more", lambda value: _is_whole(value, 0))
 COUNT = Kind("a whole number, 1 or more", lambda value: _is_whole(value, 1))
 FRACTION = Kind("a fraction between 0 and 1", lambda value: _is_number(value) and 0 <= value <= 1)
 SHARE = Kind("a share of the image, above 0 and below 1", lambda value: _is_number(value) and 0 < value < 1)
+LABEL_LIST = Kind("a list of labels, whole numbers from 1", lambda value: isinstance(value, list) and all(
+    _is_whole(label, 1) for label in value))
 POSITIVE = Kind("a positive number", lambda value: _is_number(value) and 0 < value < float("inf"))
 NUMBER = Kind('a number or "inf"', lambda value: _is_number(value) or value == "inf")     # JSON has no infinity
 NAMES = Kind("a list of names, each once", lambda value: isinstance(value, list) and bool(value)
@@ -79,7 +82,7 @@ def parse(options, where="param_str"):
     """The settings that are given, as a dict. options : dict, or JSON text; `where` opens every error message."""
     if isinstance(options, str):
         try:
-            options = json.loads(options or "{}")
+            options = load_json(options or "{}")
         except ValueError as error:
             raise UserError(f"{where}: the settings are not JSON: {error}") from None
     if not isinstance(options, dict):

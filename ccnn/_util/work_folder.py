@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Optional, Union
 
+from ccnn._util import system
 from ccnn._util.errors import UserError
 
 WORK = ".ccnn"              # in the folder of the photographs
@@ -27,10 +28,13 @@ PART = re.compile(r"\..*\.[0-9a-f]{8}\.part(\.\w+)?", re.DOTALL)        # names 
 OURS = re.compile(          # paths from .ccnn of the files that are removed again
     r"features/.+\.npy"
     r"|features/(\d+/)?(index|photographs)\.json"
+    r"|cues/[\w-]+/.+\.npy"
+    r"|cues/[\w-]+/photographs\.json"
     r"|labels/.+\.png"
     r"|runs/[0-9a-f]{16}/(first|second)(_iter_\d+)?\.[\w.]+"
     r"|folds/[0-9a-f]{16}/((fold)?\d+(_iter_\d+)?\.[\w.]+|\d+-held\.txt)"
     r"|thumbnails/[0-9a-f]{16}-[0-9a-f]+-[0-9a-f]+-\d+\.jpg"
+    r"|studio/history/[0-9a-f]{16}/(undo|redo)-\d{6}\.png"
     r"|studio/uploads/\d+(\.\w+)?"
     r"|studio/batches/\d+/(photographs|masks|masks/overlay)/\d{4}\.\w+", re.DOTALL)
 
@@ -44,8 +48,14 @@ def claim(root: Union[str, Path]) -> Path:
     if WORK in root.resolve().parts:
         raise UserError(f"{root}: lies in a folder {WORK}, where ccnn keeps its own files; move the photographs out")
     work = root / WORK
-    with contextlib.suppress(FileExistsError):
-        work.mkdir()
+    try:
+        with contextlib.suppress(FileExistsError):
+            work.mkdir()
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        raise UserError(f"{root}: cannot be written ({error.strerror}), and ccnn keeps tags, models and its own files "
+                        "in it; copy the photographs to a folder of your own") from None
     for path, found in itertools.chain(lstat(work), entries(work)):     # not followed if it is a link: refused first
         refuse_foreign(path, found)
     return work
@@ -53,8 +63,11 @@ def claim(root: Union[str, Path]) -> Path:
 
 def check(path: Path) -> None:
     """UserError if a folder on the way from .ccnn to `path`, or `path` itself, is a link or belongs to another user.
-    Paths that are not below a .ccnn, or not there yet, pass."""
+    Paths that are not below a .ccnn, or not there yet, pass, but the folder of the photographs must be there."""
     if WORK in path.parts:
+        photographs = Path(*path.parts[:path.parts.index(WORK)])
+        if not photographs.is_dir():
+            raise UserError(f"{photographs}: the folder is no longer there; start again where it is now")
         with contextlib.suppress(FileNotFoundError), opened(path):
             pass
 
@@ -86,15 +99,27 @@ def remove(path: Path) -> bool:
 def _remove(function, path: Path) -> bool:
     """os.unlink or os.rmdir, by the descriptor of the folder: nobody can exchange that for a link meanwhile."""
     with contextlib.suppress(FileNotFoundError), opened(path.parent) as folder:
-        function(path.name, dir_fd=folder)
+        if folder is None:
+            function(path)
+        else:
+            function(path.name, dir_fd=folder)
         return True
     return False
 
 
 @contextlib.contextmanager
-def opened(folder: Path) -> Iterator[int]:
-    """A descriptor of .ccnn or a folder in it, reached without following a link below the photographs' folder."""
+def opened(folder: Path) -> Iterator[Optional[int]]:
+    """A descriptor of .ccnn or a folder in it, reached without following a link below the photographs' folder; None
+    where the system opens no folders, and each on the way is checked by its name."""
     place = folder.parts.index(WORK)
+    if not system.FOLDERS_OPEN:
+        for end in range(place + 1, 1 + len(folder.parts)):
+            reached = Path(*folder.parts[:end])
+            refuse_foreign(reached, reached.lstat())
+            if not reached.is_dir():
+                raise UserError(f"{reached}: is a file where ccnn needs a folder; remove it")
+        yield None
+        return
     reached = Path(*folder.parts[:place])
     handle = os.open(reached, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -144,7 +169,7 @@ def refuse_foreign(path: Path, found: os.stat_result) -> None:
         why = f"is a link, which ccnn does not follow here: remove it (rm {shlex.quote(str(path))})"
     elif not stat.S_ISDIR(found.st_mode) and not stat.S_ISREG(found.st_mode):
         why = "is neither a file nor a folder; remove it"
-    elif found.st_uid != os.geteuid():
-        why = f"belongs to user {found.st_uid}, and you are {os.geteuid()}; remove it, or make it yours with chown"
+    elif system.user() is not None and found.st_uid != system.user():
+        why = f"belongs to user {found.st_uid}, and you are {system.user()}; remove it, or make it yours with chown"
     if why:
         raise UserError(f"{path}: {why}")

@@ -1,6 +1,5 @@
 """Work spread over processes that end with the one that started them."""
 import contextlib
-import ctypes
 import itertools
 import logging
 import os
@@ -15,15 +14,15 @@ from typing import Callable, NoReturn, TypeVar, Union
 
 from ccnn._util.cluster import Cluster
 from ccnn._util.errors import UserError
+from ccnn._util.system import end_with_parent
 
 Result = TypeVar("Result")
 
 Jobs = Union[int, Cluster]      # a number of processes, or the workers of a cluster
 
-LIBC = ctypes.CDLL(None)
-PR_SET_PDEATHSIG = 1
-
 THREADS = "OPENBLAS_NUM_THREADS"
+
+SHARED = "/dev/shm"         # where Linux keeps semaphores; containers and chroots may lack it
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +54,7 @@ def in_processes(function: Callable[..., Result], tasks: Iterable[tuple], jobs: 
     failed  failed(why, *task) is the answer for a task that ends every worker of a cluster that tries it.
 
     Where the system ends a worker, most likely for lack of memory, the work goes on with one worker less: tasks that
-    were not finished are done again. So a task must not mind to be done twice.
+    were not finished are done again. So a task must be safe to repeat.
     """
     if isinstance(jobs, Cluster):
         yield from jobs.run(function, tasks, failed)
@@ -65,7 +64,7 @@ def in_processes(function: Callable[..., Result], tasks: Iterable[tuple], jobs: 
         return
     tasks, waiting = iter(tasks), deque()
     while jobs:
-        pool = futures.ProcessPoolExecutor(jobs, get_context(method), become_worker, (os.getpid(), function))
+        pool = new_pool(jobs, method, become_worker, os.getpid(), function)
         running: dict[futures.Future, tuple] = {}
         try:
             while True:
@@ -90,6 +89,16 @@ def in_processes(function: Callable[..., Result], tasks: Iterable[tuple], jobs: 
                     "free some memory and run again, with --jobs 1")
 
 
+def new_pool(jobs: int, method: str, begin: Callable, *arguments) -> futures.ProcessPoolExecutor:
+    """A pool of processes, each of which calls begin(*arguments) first."""
+    try:
+        return futures.ProcessPoolExecutor(jobs, get_context(method), begin, arguments)
+    except (OSError, ImportError) as e:             # of the semaphores between them
+        raise UserError(f"worker processes cannot be started: {SHARED} is missing or not writable "
+                        f"({getattr(e, 'strerror', None) or e}); mount it (Docker: --shm-size 64m), or work in one "
+                        "process with --jobs 1") from None
+
+
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
     """Processes that start inside the `with` have one thread for linear algebra; OpenBLAS asks when it is loaded."""
@@ -105,7 +114,7 @@ def one_thread() -> Iterator[None]:
 
 
 def take(tasks: Iterator[tuple], waiting: deque) -> bool:
-    """Let one more task wait; whether there was one."""
+    """Queue one more task; return whether there was one."""
     waiting.extend(itertools.islice(tasks, 1))
     return bool(waiting)
 
@@ -119,24 +128,3 @@ def become_worker(parent: int, function: Callable) -> None:
 
 def call(*task):
     return call.function(*task)     # type: ignore[attr-defined]
-
-
-def end_with_parent(parent: int, number: int = signal.SIGTERM) -> None:
-    """Have the kernel send a signal to this process when its parent has ended; end if it has ended already.
-
-    parent : number of that process. What counts is the end of the thread that has started this process.
-    """
-    LIBC.prctl(PR_SET_PDEATHSIG, number)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-def begin_session(parent: int, number: int = signal.SIGKILL) -> None:
-    """Called first in a program that has a session of its own: it is sent a signal when its parent has ended.
-
-    Linux may share the processor among sessions first, and then heeds nice values inside of each alone
-    (/proc/sys/kernel/sched_autogroup_enabled). The session gets the nice value of its program.
-    """
-    end_with_parent(parent, number)
-    with contextlib.suppress(OSError), open("/proc/self/autogroup", "w") as file:
-        file.write(str(os.nice(0)))

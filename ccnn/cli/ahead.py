@@ -1,4 +1,4 @@
-"""Compute the features of all photographs of a folder, tagged or not, before anybody asks.
+"""Compute the features of all photographs of a folder, tagged or not, ahead of a training.
 
     ccnn ahead photos
 
@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from ccnn.cli import command
-from ccnn.studio.ahead import compute_ahead
+from ccnn.studio.precompute import compute_features
 
 
 def main(argv=None):
@@ -17,4 +17,4 @@ def main(argv=None):
     parser.add_argument("--jobs", type=command.count, default=os.cpu_count(), metavar="N",
                         help="photographs at a time (default: %(default)s)")
     args = parser.parse_args(argv)
-    compute_ahead(args.photos, args.jobs)
+    compute_features(args.photos, args.jobs)

@@ -1,4 +1,4 @@
-"""Compute VGG-16's features of every image once, so that a classifier can be trained on them in minutes.
+"""Compute the backbone's features of every image once, so that a classifier can be trained on them in minutes.
 
     ccnn cache-features --split train_aug                           # of data/VOCdevkit/VOC2012, into data/features
     ccnn cache-features photos --out photos/features                # of a folder of your own
@@ -22,7 +22,7 @@ from ccnn._util.paths import FEATURES, VOC
 from ccnn._util.text import plural
 from ccnn.cli import command
 from ccnn.inference.caffe_net import load_caffe
-from ccnn.nets.backbones import DEFAULT
+from ccnn.nets.backbones import BACKBONES
 from ccnn.training.features import check_index, compute, find_images, plan_features
 
 
@@ -31,10 +31,11 @@ def main(argv=None):
     if args.gpu is not None:
         load_caffe(args.gpu)            # before anything is computed: is there such a GPU?
     files = find_images(args.root, args.split)
-    weights = args.weights or DEFAULT.fetch_weights()
-    check_index(args.out, args.size, weights, args.blob)
+    backbone = BACKBONES[args.backbone]
+    weights = args.weights or backbone.fetch_weights()
+    check_index(backbone, args.out, args.size, weights, args.blob)
 
-    todo, broken, need = plan_features(files, args.out, args.size, args.blob)
+    todo, broken, need = plan_features(backbone, files, args.out, args.size, args.blob)
     free = shutil.disk_usage(args.out).free
     print(f"{plural(len(files), 'image')}, {len(files) - len(todo) - len(broken)} done already; {len(todo)} to do take "
           f"{need / 1e9:.2f} GB in {args.out} ({free / 1e9:.1f} GB free)", flush=True)
@@ -43,12 +44,12 @@ def main(argv=None):
                         "another --out")
     if todo:
         with connected(args.cluster, args.jobs) as jobs:
-            broken.update(compute(weights, todo, args.out, args.size, jobs, blob=args.blob, engine=args.engine,
-                                  gpu=args.gpu))
+            broken.update(compute(backbone, weights, todo, args.out, args.size, jobs, blob=args.blob,
+                                  engine=args.engine, gpu=args.gpu))
     for error in broken.values():
         print(error)
     print(f"{len(files) - len(broken)} of {plural(len(files), 'image')} have features in {args.out}"
-          + (f"; {len(broken)} could not be read: mend or unlist them" if broken else ""))
+          + (f"; {len(broken)} could not be read: fix them or take them off the list" if broken else ""))
     return 1 if broken else 0
 
 
@@ -62,15 +63,17 @@ def parse_args(argv):
                              "be repeated (default: train, in a VOC folder)")
     parser.add_argument("--out", type=Path, metavar="DIR",
                         help="where the features go (default: data/features, data/pool4, ... of the repository)")
-    parser.add_argument("--blob", choices=[*DEFAULT.blobs], default="features",
+    parser.add_argument("--blob", choices=[*{blob: 0 for backbone in BACKBONES.values() for blob in backbone.blobs}],
+                        default="features",
                         help="pool4: what conv5 sees, so that it can learn with the classifier (solvers/conv5_*); half "
                              "the space. pool3: the same for conv4 and conv5 (solvers/conv4_*); a quarter of it "
                              "(default: %(default)s)")
+    command.add_backbone_option(parser)
     parser.add_argument("--weights", type=Path, metavar="FILE",
                         help="a caffemodel with conv1_1 .. conv5_3 (default: VGG-16's, downloaded once)")
-    parser.add_argument("--size", type=int, default=224, metavar="PIXELS",
+    parser.add_argument("--size", type=int, metavar="PIXELS",
                         help="long side to which images are reduced; 321 takes twice the time and space, and finds "
-                             "smaller things (default %(default)s, VGG's own)")
+                             "smaller things (default: what the backbone is best at; VGG-16: 224)")
     parser.add_argument("--jobs", type=command.count, default=os.cpu_count(), metavar="N",
                         help="images computed at the same time, each on one core and with 0.4 GB of memory, or 1 GB "
                              "with --engine caffe (default: all %(default)s cores)")
@@ -80,6 +83,10 @@ def parse_args(argv):
     args.out = args.out or FEATURES.with_name(args.blob)
     if args.gpu is not None:
         args.jobs = 1
+    backbone = BACKBONES[args.backbone]
+    args.size = backbone.size if args.size is None else args.size
+    if args.blob not in backbone.blobs:
+        parser.error(f"--blob {args.blob}: {backbone.name} has {', '.join(backbone.blobs)}")
     if args.size < 16:
         raise UserError(f"--size {args.size}: expected at least 16 pixels")
     if args.weights and not args.weights.is_file():

@@ -1,6 +1,6 @@
 """What every command shares: its parser, its messages, its one-line errors, its exit status.
 
-The library does not print. It logs, and run() shows that on stderr as `tool.py: message`.
+The library does not print. It logs, and run() shows that on stderr as `ccnn NAME: message`.
 """
 import argparse
 import logging
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Callable, NoReturn, Optional, Union
 
-from ccnn._util.errors import UserError
+from ccnn._util.errors import SHOWN, Mistakes, UserError
 from ccnn._util.paths import packages
 from ccnn._util.settings import sizes_of
 from ccnn._util.text import printable
@@ -48,7 +48,7 @@ def add_model_options(add: Callable) -> None:
     add("--classes", metavar="FILE", help="with --net: class names, one per line (default: those of WEIGHTS.json or "
         "NET.json, else VOC's)")
     add("--size", type=sizes, metavar="PIXELS[,PIXELS]", help="long side that the net sees; of several, it sees each, "
-        "and the mean counts (default: that of its training if the model, WEIGHTS.json or NET.json tells, else 500)")
+        "and the mean counts (default: that of its training if the model, WEIGHTS.json or NET.json says, else 500)")
 
 
 def add_engine_options(add: Callable) -> None:
@@ -59,6 +59,15 @@ def add_engine_options(add: Callable) -> None:
              "alone; or caffe. They agree to 1e-4 of the scores; kernels takes the least time and memory (default: "
              "auto, the first of these that is installed and knows the net's layers; with --gpu, caffe)")
     add("--gpu", type=int, metavar="N", help="run the net on this GPU, with a Caffe that has one (default: on the CPU)")
+
+
+def add_backbone_option(parser: argparse.ArgumentParser) -> None:
+    """--backbone, as soon as there is a choice."""
+    from ccnn.nets.backbones import BACKBONES, DEFAULT
+    parser.set_defaults(backbone=DEFAULT.name)
+    if len(BACKBONES) > 1:
+        parser.add_argument("--backbone", choices=[*BACKBONES], default=DEFAULT.name,
+                            help="the net below the classifier (default: %(default)s)")
 
 
 def add_crf_engine_option(add: Callable) -> None:
@@ -100,6 +109,10 @@ def run(main: Callable[[], Optional[int]]) -> NoReturn:
         fail(f"out of memory ({e or 'no details'}); use a smaller size or fewer jobs", 2)
     except OSError as e:
         fail(f"{e.filename}: {e.strerror}" if e.filename and e.strerror else e, 2)
+    except Mistakes as e:
+        if e.lines[1:]:
+            fail_with_lines(e)
+        fail(e, 2)
     except UserError as e:
         fail(e, 2)
     except ModuleNotFoundError as e:
@@ -130,6 +143,17 @@ def say(message: str) -> None:
 def fail(message: object, status: int) -> NoReturn:
     print(printable(f"{tool()}: error: {' '.join(str(message).split())}"), file=sys.stderr)
     sys.exit(status)
+
+
+def fail_with_lines(mistakes: Mistakes) -> NoReturn:
+    """Each mistake on a line of its own, after a line that counts them."""
+    path, given = mistakes.given
+    print(printable(f"{tool()}: error: {path}: {len(given)} mistakes"), file=sys.stderr)
+    for place, text in given[:SHOWN]:
+        print(printable(f"  {place + ': ' if place else ''}{' '.join(str(text).split())}"), file=sys.stderr)
+    if given[SHOWN:]:
+        print(f"  and {len(given) - SHOWN} more", file=sys.stderr)
+    sys.exit(2)
 
 
 def tool() -> str:

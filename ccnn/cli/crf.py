@@ -31,8 +31,8 @@ def main(argv=None):
     photographs = dict(pair_with_photographs(args.probabilities, args.images))
     todo = unfinished([(path, args.out / f"{path.stem}.png") for path in photographs], settings, args.force)
     tasks = ((path, photographs[path], mask, preset, args.crf_engine, settings) for path, mask in todo)
-    answers = Progress(in_processes(refine_file, tasks, args.jobs), total=len(todo), unit="image")
-    return print_report(list(answers), args.out)
+    outcomes = Progress(in_processes(refine_file, tasks, args.jobs), total=len(todo), unit="image")
+    return print_report(list(outcomes), args.out)
 
 
 def parse_args(argv):

@@ -17,7 +17,8 @@ What a program must do with it (the file carries these lines, too, as its doc_st
     data = np.float32(rgb[..., ::-1]) - about["mean"]       # rgb: height x width x 3, long side about["size"]
     scores, = session.run(None, {{"data": np.float32(data.transpose(2, 0, 1)[None])}})
 
-The dense CRF is not part of the net: ccnn segment --crf applies it. The file holds no photographs.
+The dense CRF is not part of the net: ccnn segment --crf applies it. Nor is the model's cue, which is a net of its own:
+masks are those of ccnn segment --cue none. The file holds no photographs.
 """
 from pathlib import Path
 
@@ -36,8 +37,11 @@ def main(argv=None):
     args = parser.parse_args(argv)
     if args.out.suffix != ".onnx":
         raise UserError(f"{args.out}: need a name that ends in .onnx")
-    files = find_model(args.model)
+    files = find_model(args.model, cue=False)
     warn_if_there(args.out)
     difference = export_model(files, args.out)
     print(f"{args.out}: {args.out.stat().st_size / 1e6:.1f} MB, {len(files.classes) - 1} classes, photographs of "
           f"{files.size} pixels; its scores are the model's to {difference:.0e}")
+    if files.without_cue:
+        print(f"{args.out}: without the model's cue ({files.settings['cue']['name']}), which is a net of its own; "
+              "masks are those of ccnn segment --cue none")

@@ -8,7 +8,7 @@ makes data/VOCdevkit/VOC2012 as VOC's archive has it, and adds
     SegmentationClassAug/                       12,031 masks: VOC's where VOC has one, else SBD's
     ImageSets/Segmentation/train_aug.txt        10,582 ids: VOC train and all of SBD, without VOC val
 
-train_aug.txt is written last, after every count and size was checked: where it stands, the data are whole. The
+train_aug.txt is written last, after every count and size was checked: if it exists, the data are complete. The
 command may be stopped at any time and run again: downloads resume, finished parts are kept.
 """
 from pathlib import Path

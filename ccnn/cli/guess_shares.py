@@ -4,7 +4,7 @@
     ccnn guess-shares --split train_aug --masks 100         # writes data/shares.csv
     caffe train -solver solvers/head_shares.prototxt
 
-Tags do not tell how large things are, and the paper's bounds on the background are the same for every image. This tool
+Tags do not say how large things are, and the paper's bounds on the background are the same for every image. This tool
 measures the share of the background in --masks images, chosen at random, and guesses that of every image by ridge
 regression on its features (ccnn/data/background_shares.py). The file has a line `image,share` for each.
 You can also write it yourself.

@@ -26,10 +26,12 @@ import os
 
 from ccnn.cli import command
 from ccnn.inference.caffe_net import load_caffe
+from ccnn.nets.backbones import BACKBONES
+from ccnn.nets.cues import CUES, DEFAULT, NONE
 from ccnn.project.checks import check_folder, leave_out_unreadable
 from ccnn.project.folder import read_folder
 from ccnn.project.learn import RECIPE, TRAINERS, Project
-from ccnn.project.results import folds, hold_out, report_entries, scores, write_results
+from ccnn.project.results import HeldOut, folds, hold_out, report_entries, scores, write_results
 
 UNCHECKED = "Nothing was held out: this was switched off with --no-check."
 
@@ -40,7 +42,8 @@ def main(argv=None):
     if args.trainer == "caffe":
         load_caffe()
     folder, left_out = leave_out_unreadable(read_folder(args.photos))
-    project = Project(folder, args.steps, args.seed, args.again, trainer=args.trainer)
+    recipe = RECIPE._replace(backbone=BACKBONES[args.backbone])
+    project = Project(folder, args.steps, args.seed, args.again, recipe, args.trainer, args.cue)
     wanted = "plain" if args.no_check else "checked"
     trained = project.trained and project.model_is_there
     done = trained and project.is_reported(wanted)
@@ -51,6 +54,8 @@ def main(argv=None):
     if done:
         return 0
     project.compute_features(args.jobs)
+    for sentence in project.decisions:
+        command.say(sentence)
     if not trained:
         if project.train():
             command.say("stopped; the same command resumes")
@@ -59,11 +64,11 @@ def main(argv=None):
         command.say(f"{project.model}: ready")
     photographs = report_entries(project)
     said = [*left_out, *warnings, *project.notes]
-    write_results(project, said, photographs, None, UNCHECKED if args.no_check else "Being computed.")
+    write_results(project, said, photographs, HeldOut(None, UNCHECKED if args.no_check else "Being computed."))
     if not args.no_check:
-        tallies, sentence = hold_out(project, parts)
-        project.write_scores(scores(project, tallies))
-        write_results(project, said, photographs, tallies, sentence)
+        held = hold_out(project, parts)
+        project.write_scores(scores(project, held))
+        write_results(project, said, photographs, held)
     project.write_state(project.state._replace(report=wanted))
     print(project.model)
     print(project.report)
@@ -80,9 +85,12 @@ def parse_args(argv):
         help=f"steps of the first round, 4 photographs each (default: {RECIPE.steps}, or as many as show each "
              f"photograph {RECIPE.epochs} times); the second round takes {RECIPE.second:.0%}% of them")
     add("--seed", type=command.count, default=1, metavar="N",
-        help="of the first weights and of the order of the photographs (default: %(default)s)")
+        help="random seed of the first weights and of the order of the photographs (default: %(default)s)")
     add("--jobs", type=command.count, default=os.cpu_count(), metavar="N",
         help="photographs whose features are computed at a time, with 1 GB of memory each (default: %(default)s)")
     add("--trainer", choices=TRAINERS, default=TRAINERS[0],
-        help="numpy, or caffe: the reference, which takes longer and comes to the same (default: %(default)s)")
+        help="numpy, or caffe: the reference, which takes longer and gives the same result (default: %(default)s)")
+    command.add_backbone_option(parser)
+    add("--cue", choices=(*CUES, NONE), help="the net whose map of salient objects adds constraints (docs/cues.md); "
+        f"none: leave it out (default: as constraints.toml says, else {DEFAULT.name})")
     return parser.parse_args(argv)

@@ -10,26 +10,30 @@ from ccnn.images.masks import Lost
 NAMED = 10              # objects that are named; more are counted
 
 
-def print_report(answers: Iterable[Union[str, Sequence[Lost]]], out: Path) -> int:
+def print_report(outcomes: Iterable[Union[str, Sequence[Lost]]], out: Path) -> int:
     """Print what was made, what was lost to the CRF and, at the end, what was not made; return the exit status.
 
-    answers : one per photograph, what was lost in it, or one line on why there is no mask
+    outcomes : one per photograph, what was lost in it, or one line on why there is no mask
     """
     failures, lost, made = [], [], 0
-    for answer in answers:
-        if isinstance(answer, str):
-            failures.append(answer)
+    for outcome in outcomes:
+        if isinstance(outcome, str):
+            failures.append(outcome)
         else:
-            lost += answer
+            lost += outcome
             made += 1
     lost.sort()
-    print(printable(f"{plural(made, 'mask')} in {out}"))
+    if made:
+        shown = out / "overlay"
+        print(printable(f"{plural(made, 'mask')} in {out}" + f"; look at {shown}" * shown.is_dir()))
+    else:
+        print("no new mask was made")
     print_lost("kept a part of what the CRF would have removed", [one for one in lost if one.kept])
     print_lost("the CRF has removed", [one for one in lost if not one.kept])
     for failure in failures:
         print(printable(failure), file=sys.stderr)
     if failures:
-        print(f"{len(failures)} failed, see above; the rest is done", file=sys.stderr)
+        print(f"{len(failures)} failed, see above" + "; the rest is done" * bool(made), file=sys.stderr)
     return 1 if failures else 0
 
 

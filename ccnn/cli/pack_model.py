@@ -4,9 +4,10 @@
     ccnn pack-model --out my.ccnn --net prototxt/deploy_8s.prototxt \\
         --weights snapshots/ccnn_tags_iter_60000.caffemodel --classes classes.txt --size 321
 
-Any result of `caffe train` will do: only what the deploy net needs is kept. If WEIGHTS holds a head alone, the
-backbone's weights stay outside, and the model remembers their checksum. WEIGHTS.json may tell more: supervision, bounds
-and crf (what it was trained with, and the preset that suits it), system, data, settings, seed, commands, score.
+Any result of `caffe train` will do; only what the deploy net needs is kept. If WEIGHTS holds a head alone, the
+backbone's weights stay outside, and the model remembers their checksum. WEIGHTS.json may say more: supervision, bounds
+and crf (what it was trained with, and the preset that suits it), cue (name, exponent, surfaces), system, data,
+settings, seed, commands, score.
 """
 from pathlib import Path
 
@@ -38,7 +39,7 @@ def main(argv=None):
     classes = read_classes(args.classes) if args.classes else about.get("classes", VOC_CLASSES)
     size = args.size or about.get("size", LONG_SIDE)
     settings, training = ({key: about[key] for key in keys if key in about} for keys in (
-        ("supervision", "bounds", "crf"), ("system", "data", "settings", "seed", "commands")))
+        ("supervision", "bounds", "crf", "cue"), ("system", "data", "settings", "seed", "commands")))
     warn_if_there(args.out)
     write_model(args.out, args.net, args.weights, classes, size, settings, training, about.get("score"))
     backbone = read_model(args.out).trunk

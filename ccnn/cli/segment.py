@@ -24,7 +24,7 @@ labels are enlarged to the photograph strip by strip. Each of --jobs has a net o
 --size 321 and 0.5 GB at --size 500 (with --engine caffe 1.1 and 2 GB), and up to 0.4 GB more for the CRF and for a
 photograph of 20 megapixels.
 
-From Python: ccnn/inference/predict.py.
+From Python: ccnn.load_model("photos/model.ccnn").segment(rgb).
 """
 import glob
 import os
@@ -41,13 +41,14 @@ from ccnn.images.formats import READ
 from ccnn.images.listing import find_photographs, skipped_sentence
 from ccnn.images.masks import unfinished
 from ccnn.inference.predict import SegmentOptions, find_model, mask_settings_of, segment_files
+from ccnn.nets.cues import NONE
 
 MODELS_OWN = "model"        # the preset that the model names
 
 
 def main(argv=None):
     args = parse_args(argv)
-    files = find_model(**command.model_options(args))
+    files = find_model(**command.model_options(args), cue=args.cue is None)
     preset = load_preset(files.crf if args.crf == MODELS_OWN else args.crf) if args.crf else None
     recipe = SegmentOptions(tagged(args.tags, files.classes), preset, args.ilp, args.mirror, args.crf_engine)
     photographs, skipped = find_photographs(args.photographs, args.only, args.out)
@@ -57,8 +58,8 @@ def main(argv=None):
     remove_parts(args.out)
     todo = unfinished(work, mask_settings_of(files, recipe), args.force)
     with connected(args.cluster if todo else None, args.jobs) as jobs:
-        answers = segment_files(todo, files, recipe, jobs, args.engine, args.gpu)
-        return print_report(Progress(answers, total=len(todo), unit="image"), args.out)
+        outcomes = segment_files(todo, files, recipe, jobs, args.engine, args.gpu)
+        return print_report(Progress(outcomes, total=len(todo), unit="image"), args.out)
 
 
 def outputs(args, name):
@@ -79,6 +80,7 @@ def parse_args(argv):
     add("--crf", nargs="?", const=MODELS_OWN, metavar="PRESET",
         help=f"sharpen with a dense CRF: {', '.join(PRESETS)}, or a file of ccnn tune-crf (default: the one that "
              "the model names, else heads)")
+    add("--cue", choices=(NONE,), help="do not use the model's cue, which finds salient objects (docs/cues.md)")
     add("--tags", metavar="A,B", help="the classes that are in the photographs, if known: no other will be found")
     add("--ilp", action="store_true",
         help="weigh each label by the net's own belief that it is in the photograph (for MIL-Base; paper, table 1)")

@@ -4,7 +4,7 @@
     ccnn show log snapshots/head_tags.log --out curves.png
     ccnn show constraints street.jpg --tags bus,person --large bus --out street.png
 
-`ccnn show panel --help` and so on tell more. Figures end in .png, .pdf or .svg.
+`ccnn show panel --help` and so on say more. Figures end in .png, .pdf or .svg.
 """
 import argparse
 import inspect
@@ -119,11 +119,11 @@ def constraints(args):
     ccnn show constraints street.jpg --tags bus,person --large bus --out street.png
     ccnn show constraints cat.jpg --tags cat --model photos/model.ccnn --out cat.png
 
-    The bounds are those that the model was trained with, as its file tells them.
+    The bounds are those that the model was trained with, as its file has them.
     """
     from ccnn.evaluation.explanation import draw_explanation, trained_constraints
     rgb = read_image(args.image)
-    files = find_model(**command.model_options(args))
+    files = find_model(**command.model_options(args), cue=False)         # the cue is no part of the net
     present = parse_tags(args.tags, files.classes, "--tags")
     large = None if args.large is None else parse_large(args.large, present, files.classes, "--large")
     c = trained_constraints(files.settings, present, large, args.model or args.weights or MODEL)

@@ -14,6 +14,7 @@ Only this machine can open the page, and only with the address that is printed. 
 """
 import asyncio
 import os
+import sys
 from pathlib import Path
 
 from ccnn._util.errors import UserError
@@ -36,7 +37,7 @@ def main(argv=None):
         raise UserError(f"{missing}; `make studio` installs what the page needs") from None
     from ccnn.studio import server
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    folder = open_folder(args.photos)
+    folder = open_folder(args.photos or ask())
     held = lock(folder / WORK / "studio.lock", "process {holder} has this folder open in a studio; use its page, or "
                 "stop it (kill {holder})")
     try:
@@ -46,13 +47,28 @@ def main(argv=None):
     held.close()
 
 
+def ask() -> Path:
+    """The folder, from whoever sits at the terminal; the default if nobody does."""
+    if not sys.stdin.isatty():
+        return DEFAULT
+    print(f"Which folder has your photographs? It may be a new one. [{DEFAULT}] ", end="", file=sys.stderr, flush=True)
+    line = sys.stdin.readline()
+    if not line:                                    # ^D
+        raise UserError("no folder was given; type: ccnn studio FOLDER")
+    name = line.strip().strip("'\"")                # in quotes if it was dragged into the terminal
+    return Path(name).expanduser() if name else DEFAULT
+
+
 def open_folder(folder: Path) -> Path:
     """The folder, which is made if it is not there."""
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder}: is a file; give the folder of your photographs")
     if (folder / "Annotations").is_dir() and not (folder / "tags.csv").exists():
         raise UserError(f"{folder}: has boxes in Annotations and no tags.csv; ccnn import-tags makes it")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be made ({error.strerror}); give a folder of your own") from None
     claim(folder)
     return folder
 
@@ -60,7 +76,7 @@ def open_folder(folder: Path) -> Path:
 def parse_args(argv):
     parser = command.parser(__doc__)
     add = parser.add_argument
-    add("photos", nargs="?", type=Path, default=DEFAULT, help="the folder (default: %(default)s)")
+    add("photos", nargs="?", type=Path, help=f"the folder; without it, you are asked (default: {DEFAULT})")
     add("--port", type=command.count, default=PORT, metavar="N", help="if it is taken, another (default: %(default)s)")
     add("--steps", type=command.count, metavar="N", help="of a training, as ccnn learn takes them")
     add("--no-browser", action="store_true", help="print the address only")

@@ -7,11 +7,11 @@
 
 The search is DeepLab's: gaussian kernel fixed at 3 / 3, ten iterations; bilateral weight 5..10, xy 50..100, rgb 3..10;
 distances for photographs of 500 pixels, scaled with the photograph.
-Three values of each come first; then all neighbours of the best, one step (1, 10, 1) away, until none is better. A net
-that is less sure than DeepLab's leaves these ranges so, to weaker terms. What counts is the mIoU over all the
-images. For comparison, the table also has the presets and no CRF at all. A preset takes about a third of a second per
-image of 321 pixels, and a second for 500: half an hour to two hours on one core, and --jobs divides it. Run the same
-command again after a stop: every finished preset is kept in the file.
+Three values of each come first; then all neighbours of the best, one step (1, 10, 1) away, until none is better. For a
+net less confident than DeepLab's the search leaves these ranges, towards weaker terms. What counts is the mIoU over
+all the images. For comparison, the table also has the presets and no CRF at all. A preset takes about a third of a
+second per image of 321 pixels, and a second for 500: half an hour to two hours on one core, and --jobs divides it. Run
+the same command again after a stop: every finished preset is kept in the file.
 """
 import os
 from pathlib import Path

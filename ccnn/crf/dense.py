@@ -39,7 +39,7 @@ LONG_SIDE = 500         # pixels: larger photographs are reduced before the CRF
 
 NEGLIGIBLE = 0.02       # times the probability of a pixel's best label; 0: every label enters mean field
 
-OBJECT = 0.01           # of the photograph: a label that covers less is no object
+OBJECT = 0.01           # of the photograph: a label that covers less is not counted as an object
 
 REMOVED = 0.1           # of its pixels: a label that keeps less is called removed
 

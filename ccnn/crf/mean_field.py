@@ -6,7 +6,6 @@
 
 A kernel is exp(-|x_i - x_j|^2 / 2), x the features, normalised. dense_crf has the two kernels of a photograph.
 """
-import os
 import threading
 from collections.abc import Sequence
 from typing import NamedTuple, Optional, Union
@@ -14,6 +13,7 @@ from typing import NamedTuple, Optional, Union
 import numpy as np
 
 import ccnn.solver  # noqa: F401   first: it checks that the processor has what the compiled modules need
+from ccnn._util.system import cores
 from ccnn.crf._mean_field import MeanField, leads
 from ccnn.crf.presets import NORMALIZATIONS
 
@@ -96,8 +96,7 @@ def entering(scores: np.ndarray, negligible: float) -> tuple[np.ndarray, np.ndar
 def thread_count(threads: int) -> int:
     if isinstance(threads, bool) or not isinstance(threads, int) or threads < 0:
         raise ValueError(f"threads must be 0 (one per processor) or positive; got {threads!r}")
-    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(threads or here, THREADS)
+    return min(threads or cores(), THREADS)
 
 
 def check_kernel(kernel: Kernel) -> Kernel:

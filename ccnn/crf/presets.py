@@ -1,9 +1,9 @@
 """The parameters of the dense CRF: named presets, and files of ccnn tune-crf."""
-import json
 from pathlib import Path
 from typing import NamedTuple, Union
 
 from ccnn._util.errors import UserError
+from ccnn._util.foreign_files import parse_json
 
 NORMALIZATIONS = ("after", "symmetric")
 
@@ -42,7 +42,7 @@ def load_preset(name: str) -> Preset:
     if not Path(name).is_file():
         raise UserError(f"no CRF preset {name!r}: give one of {', '.join(PRESETS)}, or a file of ccnn tune-crf")
     try:
-        values = json.loads(Path(name).read_text())["preset"]
+        values = parse_json(name)["preset"]
         return check_preset(Preset(**values))
     except (ValueError, KeyError, TypeError) as e:
         raise UserError(f"{name}: not a finished CRF preset ({type(e).__name__}: {e}); "

@@ -1,14 +1,18 @@
 """Whatever may abort the process is tried in a child first."""
 import os
-import resource
 import signal
 import sys
 import tempfile
 from typing import Callable, Optional
 
 
-def rehearse(action: Callable[[], object]) -> Optional[str]:
-    """Call action() in a forked child. None if it returns; else one line: why it did not."""
+def try_in_child(action: Callable[[], object]) -> Optional[str]:
+    """Call action() in a forked child. None if it returns; else one line: why it did not.
+
+    Nothing is tried where processes do not fork: Windows, for which there is no such Caffe.
+    """
+    if not hasattr(os, "fork"):
+        return None
     with tempfile.TemporaryFile() as output:
         sys.stdout.flush()
         child = os.fork()
@@ -22,6 +26,7 @@ def rehearse(action: Callable[[], object]) -> Optional[str]:
 
 def act(action: Callable[[], object], output: int) -> None:
     """The child's life: call action() with stdout and stderr in a file, and end the process."""
+    import resource
     status = 1
     try:
         os.dup2(output, 1)
