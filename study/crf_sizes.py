@@ -10,19 +10,19 @@ by these figures.
 """
 import time
 
+import _activate  # noqa: F401
 import study_runs as runs
+from experiments import BACKBONE
 from study_tables import CRFS
 
 from ccnn.cli import command
 from ccnn.crf.dense import PRESETS
 from ccnn.evaluation.scores import confusion, scored
 from ccnn.evaluation.tables import markdown_table
-from ccnn.images.grid import Scores
 from ccnn.images.ids import read_split, truth_paths
 from ccnn.images.labels import LABELS
-from ccnn.images.reading import fit, read_image, read_mask
+from ccnn.images.reading import read_image, read_mask
 from ccnn.inference.caffe_net import load_caffe, load_net
-from ccnn.nets.backbones import VGG16
 
 ROW = "size_10"
 EVERY = 14                          # images
@@ -46,8 +46,8 @@ def measure(args):
     seconds = dict.fromkeys(total, 0.0)
     for name, file in zip(names, truth_paths(args.root, names)):
         truth, rgb = read_mask(file), read_image(args.root / f"JPEGImages/{name}.jpg")
-        scores = Scores(runs.forward(net, args.features / f"{name}.npy"),
-                        fit(*truth.shape, runs.side_of(args.features)), VGG16.stride, VGG16.offset)
+        scores = BACKBONE.scores(runs.forward(net, args.features / f"{name}.npy"), truth.shape,
+                                 runs.side_of(args.features))
         for kind, side in total:
             start = time.process_time()
             labels = runs.after_crf(rgb, scores, PRESETS[kind], side)

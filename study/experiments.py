@@ -2,8 +2,11 @@
 from collections import ChainMap
 from typing import NamedTuple, Optional
 
+from ccnn.nets.backbones import VGG16
 from ccnn.nets.prototxt import CLASSIFIER, SYSTEMS, pool_before
-from ccnn.paper import BOUNDS
+from ccnn.paper import BOUNDS_TRIED
+
+BACKBONE = VGG16            # of every experiment
 
 
 class Experiment(NamedTuple):
@@ -45,7 +48,7 @@ class Experiment(NamedTuple):
 
     @property
     def cached(self):
-        """What is cached of the images: the blob of the trunk."""
+        """What is cached of the images: the blob of the backbone."""
         return pool_before(self.learns) if self.learns else "features"
 
     @property
@@ -65,9 +68,9 @@ STARTED = {"start": "classifier", "note": "classifier first"}
 
 RANDOM, CONV5, LARGER = "random start", "conv5 learns", "1,464 images, 321 pixels"
 
-EPOCH, HALF = ({"learns": 5, "seeds": 1, "note": f"{CONV5} for {told}",
+EPOCH, HALF = ({"learns": 5, "seeds": 1, "note": f"{CONV5} for {length}",
                 "changes": (f"max_iter={steps}", "snapshot=265")}
-               for told, steps in (("an epoch", 2645), ("half an epoch", 1323)))
+               for length, steps in (("an epoch", 2645), ("half an epoch", 1323)))
 
 HARD = "small up to 0.1, hardness 1000, classifier first"
 
@@ -86,7 +89,7 @@ PAPERS = {"small_upper": SYSTEMS["size"].settings["small_upper"]}       # heads 
 
 def bounds_name(*bounds):
     """Name of the experiment with these a_l, a_0, b_0."""
-    return "size" if bounds == BOUNDS[0][:3] else "bounds_{:g}_{:g}_{:g}".format(*bounds)
+    return "size" if bounds == BOUNDS_TRIED[0][:3] else "bounds_{:g}_{:g}_{:g}".format(*bounds)
 
 
 def masks_name(masks, others="semi"):
@@ -215,7 +218,7 @@ EXPERIMENTS = {
                                               changes=("base_lr=4e-3", "max_iter=2196")) for masks in MASKS},
     **{bounds_name(*bounds): Experiment(
         "size", "other bounds", crf=False,
-        loss={**PAPERS, **dict(zip(("fg_lower", "bg_lower", "bg_upper"), bounds))}) for *bounds, _ in BOUNDS[1:]},
+        loss={**PAPERS, **dict(zip(("fg_lower", "bg_lower", "bg_upper"), bounds))}) for *bounds, _ in BOUNDS_TRIED[1:]},
 }
 
 DECAYS = "3e-4", "3e-3", "1e-2"             # of the classifier; the study's is between the first two
@@ -240,7 +243,7 @@ def started_by(row, start, note):
     return experiment._replace(note=experiment.note.replace("classifier", f"classifier {note}"), start=start)
 
 
-# Settings that study/choices.py tries on images held out; no rows of the study.
+# Settings that study/hyperparameters.py tries on images held out; no rows of the study.
 TRIALS = {
     **{f"classifier_decay_{decay}": decaying("classifier", decay) for decay in DECAYS},
     **{f"classifier_train_decay_{decay}": decaying("classifier_train", decay) for decay in DECAYS},

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Repeat the paper's comparison with a frozen trunk: train, score and tabulate every system (docs/reproduction.md).
+"""Repeat the paper's comparison with a frozen backbone: train, score and tabulate every system (docs/reproduction.md).
 
     tools/cache_features.py --split train_aug --split val       # VGG-16's features, once
     tools/cache_features.py --split train_aug --split val --blob pool4      # for the rows in which conv5 learns
@@ -20,6 +20,7 @@ give another --folder.
 """
 from pathlib import Path
 
+import _activate  # noqa: F401
 import study_runs as runs
 import study_tables
 from experiments import EXPERIMENTS

@@ -10,27 +10,27 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from experiments import EVERY_EXPERIMENT, EXPERIMENTS
+from experiments import BACKBONE, EVERY_EXPERIMENT, EXPERIMENTS
 from points import mark_points
-from teach import teach
+from teacher_masks import teach
 
 from ccnn._util.cluster import connected
 from ccnn._util.errors import UserError
 from ccnn._util.files import whole_file
 from ccnn._util.paths import ROOT
 from ccnn._util.progress import Progress
-from ccnn._util.workers import end_with_parent, in_processes
+from ccnn._util.system import end_with_parent
+from ccnn._util.workers import in_processes
 from ccnn.cli import command
 from ccnn.crf.dense import PRESETS, dense_crf
 from ccnn.data.background_shares import guess_shares
 from ccnn.evaluation.scores import confusion, scored
-from ccnn.images.grid import Scores, label_map, positions, sample
+from ccnn.images.grid import label_map, positions, sample
 from ccnn.images.ids import read_split, truth_paths
 from ccnn.images.labels import LABELS
-from ccnn.images.reading import fit, read_image, read_mask, shrink
+from ccnn.images.reading import read_image, read_mask, shrink
 from ccnn.inference.caffe_net import load_caffe, load_net
 from ccnn.nets import prototxt as nets
-from ccnn.nets.backbones import VGG16
 from ccnn.nets.caffe_files import read_caffemodel, write_caffemodel
 from ccnn.nets.weights import convolutions, fill
 from ccnn.supervision.baselines import image_level_prior
@@ -342,7 +342,7 @@ def start_weights(run):
     if not run.experiment.learns:
         return model
     joined, _ = fill(convolutions(run.folder / "net.prototxt"),
-                     {path: read_caffemodel(path) for path in (model, VGG16.fetch_weights())})
+                     {path: read_caffemodel(path) for path in (model, BACKBONE.fetch_weights())})
     write_caffemodel(run.folder / "start.caffemodel", joined)
     return run.folder / "start.caffemodel"
 
@@ -361,7 +361,8 @@ def score(run, model, kinds):
         f = forward(net, run.inputs / f"{name}.npy")
         truth = read_mask(mask)
         rgb = read_image(settings.root / f"JPEGImages/{name}.jpg") if settings.crf.keys() & set(kinds) else None
-        scores = Scores(f, fit(*truth.shape, size), VGG16.stride * run.experiment.every, VGG16.offset)
+        scores = BACKBONE.scores(f, truth.shape, size)
+        scores = scores._replace(stride=scores.stride * run.experiment.every)
         for kind in kinds:
             labels = label(kind, rgb, scores, truth.shape, settings.crf, run.experiment.loss.get("r", MIL_BASE_R))
             found[kind][number] = confusion(truth, labels, LABELS)
@@ -375,11 +376,11 @@ def score(run, model, kinds):
 
 def deploy_net(experiment):
     """From what is cached to the scores."""
-    channels, fewer = VGG16.blobs[experiment.cached]
-    side = VGG16.cells(VGG16.size) - fewer
+    channels, fewer = BACKBONE.blobs[experiment.cached]
+    side = BACKBONE.cells(BACKBONE.size) - fewer
     text = nets.input_layer(experiment.cached, 1, channels, side, side)
     if experiment.learns:
-        return text + nets.trunk_layers(experiment.learns) + nets.head()
+        return text + nets.backbone_layers(experiment.learns) + nets.head()
     if experiment.system == "classifier":
         return text + nets.score("fc8_cell", "features", LABELS)
     return text + (nets.coarse_features(experiment.every) if experiment.every > 1 else "") + nets.head(

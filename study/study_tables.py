@@ -3,6 +3,7 @@ import json
 
 import numpy as np
 from experiments import (
+    BACKBONE,
     COMPARED,
     EXPERIMENTS,
     FURTHER_ORDERINGS,
@@ -19,8 +20,7 @@ from study_runs import miou, with_stored
 from ccnn._util.files import whole_file
 from ccnn.evaluation.tables import markdown_table, paper_rows
 from ccnn.images.labels import SHORT, VOC_CLASSES
-from ccnn.nets.backbones import VGG16
-from ccnn.paper import BOUNDS, IMAGES
+from ccnn.paper import BOUNDS_TRIED, IMAGES
 
 CRFS = ("authors", "untuned", "heads")         # presets of ccnn.crf.dense, as in the columns of the table of systems
 
@@ -130,18 +130,19 @@ def usual_deviation(results):
 def bounds_table(results):
     """Other bounds of the size constraint, as in the supplement (III), and how much they matter: means of the runs
     whose seeds every line has."""
-    seeds = [{result["seed"] for result in results if result["row"] == bounds_name(*bounds)} for *bounds, _ in BOUNDS]
+    seeds = [{result["seed"] for result in results if result["row"] == bounds_name(*bounds)}
+             for *bounds, _ in BOUNDS_TRIED]
     shared = set.intersection(*filter(None, seeds)) if any(seeds) else set()
     alike = [result for result in results if result["seed"] in shared]      # as many runs of every line
-    found = [(bounds, mious(alike, bounds_name(*bounds)), theirs) for *bounds, theirs in BOUNDS]
+    found = [(bounds, mious(alike, bounds_name(*bounds)), theirs) for *bounds, theirs in BOUNDS_TRIED]
     found = [(bounds, round(float(np.mean(ours)), 1), theirs) for bounds, ours, theirs in found if ours]
     text = markdown_table(["a_l", "a_0", "b_0", "mIoU", "paper"],
                           [[*map(str, bounds), ours, theirs] for bounds, ours, theirs in found])
-    if len(found) < len(BOUNDS):
+    if len(found) < len(BOUNDS_TRIED):
         return text
 
     def mean_deviation(values):
-        """BOUNDS has the default first, then three other a_l, four other a_0 and three other b_0."""
+        """BOUNDS_TRIED has the default first, then three other a_l, four other a_0 and three other b_0."""
         return np.mean([deviation([values[0], *values[a:b]]) for a, b in ((1, 4), (4, 8), (8, 11))])
     ours, theirs = (mean_deviation([line[column] for line in found]) for column in (1, 2))
     return (f"{text}\nStandard deviation along a bound, mean of the three: {ours:.2f} (the paper's figures: "
@@ -173,7 +174,7 @@ def pixels_table(results):
     """What larger images add."""
     befores = {name: name.replace(f"_{experiment.size}", "") for name, experiment in EXPERIMENTS.items()
                if experiment.size}
-    return before_and_after(results, befores, f"{VGG16.size} pixels", "larger")
+    return before_and_after(results, befores, f"{BACKBONE.size} pixels", "larger")
 
 
 def tuned_table(results):
@@ -212,7 +213,7 @@ def half_table(results):
 
 def classes_table(results):
     """IoU of every class, the mean of the runs; the paper's before the first row that repeats it."""
-    lines, told = [], set()
+    lines, done = [], set()
     for name in COMPARED:
         for kind, crf in (("", False), ("heads", True)):
             ious = [result["iou"][kind] for result in results if result["row"] == name and kind in result["iou"]]
@@ -220,8 +221,8 @@ def classes_table(results):
             for row in paper_rows():
                 key = row.name, crf
                 if ious and (row.name, row.split, row.crf) == (EXPERIMENTS[name].paper, "val", crf) and row.iou \
-                        and key not in told:
-                    told.add(key)
+                        and key not in done:
+                    done.add(key)
                     lines.append([f"paper: {row.name}{suffix}", "val", *row.iou, row.miou])
             if ious:
                 lines.append([EXPERIMENTS[name].title + suffix, "val", *map(miou, zip(*ious)), miou(ious)])
@@ -234,11 +235,11 @@ def draw(results, path):
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
     figure, axis = plt.subplots(figsize=(5.5, 3.4), layout="constrained")
-    for others, colour, told in (("semi", "#1f5fa8", "with the tags of the others"),
+    for others, colour, text in (("semi", "#1f5fa8", "with the tags of the others"),
                                  ("alone", "#b4552d", "masks alone")):
         points = by_masks(results, others)
         axis.plot([count for count, _ in points], [np.mean(ours) for _, ours in points], color=colour, linewidth=1.5,
-                  label=told)
+                  label=text)
         for count, ours in points:
             axis.plot([count] * len(ours), ours, "o", color=colour, markersize=4)
     axis.legend(frameon=False)

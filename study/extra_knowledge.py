@@ -2,45 +2,45 @@
 """What p becomes if more is known of an image than its tags: labels for the next net, before any is trained.
 
     study/study.py classifier tags shares --seeds 1         # the models, and the guessed areas
-    study/further.py --out study/results                    # the table, and further.json
+    study/extra_knowledge.py --out study/results                    # the table, and extra_knowledge.json
 
 The scores are those of the head from tags. p is solved with further constraints on every 40th training image, and
 scored against its mask as a net's answer is.
 """
 import random
 
+import _activate  # noqa: F401
 import numpy as np
 import points
 import study_runs as runs
-from experiments import EXPERIMENTS
+from experiments import BACKBONE, EXPERIMENTS
 from scipy.ndimage import uniform_filter
 from scipy.special import softmax
 from superpixels import superpixels
-from teach import TINY
+from teacher_masks import TINY
 
 import ccnn
 from ccnn.cli import command
 from ccnn.data.background_shares import background_share, read_shares
 from ccnn.evaluation.scores import confusion, scored
 from ccnn.evaluation.tables import markdown_table
-from ccnn.images.grid import Scores, label_map
+from ccnn.images.grid import label_map
 from ccnn.images.ids import read_split, truth_paths
 from ccnn.images.labels import BACKGROUND, LABELS, VOID
-from ccnn.images.reading import fit, read_image, read_mask
+from ccnn.images.reading import read_image, read_mask
 from ccnn.inference.caffe_net import load_caffe, load_net
-from ccnn.nets.backbones import VGG16
-from ccnn.paper import TAGS
+from ccnn.paper import TAG_BOUNDS
 from ccnn.solver.constraints import Constraints
+from ccnn.supervision.builder import with_known_pixels
 from ccnn.supervision.constraints import mask_constraints, tag_constraints
 from ccnn.supervision.kinds import share_constraints
-from ccnn.supervision.known import with_known_pixels
 from ccnn.supervision.marks import known_cells
 
 EVERY = 40              # images
 CUES = 0.05, 0.2        # the hottest cells of a class, and the coldest of the image: parts of all cells
 CUE_SHARE = 0.7         # of the cells of a cue have its label, if cues are rows
 CUE_PRICE = 2.0         # of such a row, as of the tags' own
-QUANTILES = 0.1, 0.9    # of areas: bounds that are learnt from masks
+QUANTILES = 0.1, 0.9    # of areas: bounds that are learned from masks
 RIM = 1 / 8, 0.8        # of a photograph: as wide as this part of its sides; this much of it is background
 
 
@@ -57,7 +57,7 @@ def main(argv=None):
     for number, (name, file) in list(enumerate(zip(names, truth_paths(args.root, names))))[::EVERY]:
         truth = read_mask(file)
         f, heat = (runs.forward(nets[row], args.features / f"{name}.npy") for row in ("tags", "classifier"))
-        grid = Scores(f, fit(*truth.shape, runs.side_of(args.features)), VGG16.stride, VGG16.offset).cells(*truth.shape)
+        grid = BACKBONE.scores(f, truth.shape, runs.side_of(args.features)).cells(*truth.shape)
         pixels = [np.interp(np.arange(cells), at, np.arange(len(at))) for cells, at in zip(f.shape[1:], grid)]
         cues = cells_of_cues(heat.reshape(LABELS, -1), np.setdiff1d(truth, (BACKGROUND, VOID)))
         clicks = known_cells(points.points(truth, np.random.default_rng(number)), *pixels)
@@ -75,7 +75,7 @@ def main(argv=None):
               "contradictory": contradictory, "images": len(names[::EVERY]),
               "right cues": {what: round(float(np.mean(flags)), 3) for what, flags in right.items()}}
     print(table(result), "Cues that are right: ", result["right cues"], sep="")
-    runs.write_results(args.out, "further.json", result)
+    runs.write_results(args.out, "extra_knowledge.json", result)
 
 
 def further(f, truth, cues, clicks, parts, edge, guess, bounds):
@@ -186,7 +186,7 @@ def learn_bounds(masks):
     areas = np.array([np.bincount(mask.ravel(), minlength=VOID + 1)[:LABELS] / np.count_nonzero(mask != VOID)
                       for mask in masks])
     low, high = QUANTILES
-    lower = [np.quantile(some[some > 0], low) if some.any() else TAGS["fg_lower"] for some in areas.T]
+    lower = [np.quantile(some[some > 0], low) if some.any() else TAG_BOUNDS["fg_lower"] for some in areas.T]
     return np.array(lower), np.quantile(areas[:, BACKGROUND], high)
 
 

@@ -2,7 +2,7 @@
 """Whether sizes find the place of things better than tags, and miss small ones (paper, section 7.3, the figure).
 
     study/study.py tags size size_hard_started size_10 size_10_hard --seeds 1       # the models, and their scores
-    study/small_things.py --out study/results                                       # the table, and small_things.json
+    study/small_objects.py --out study/results                                       # the table, and small_objects.json
 
 A thing is a class in an image of val. It is small if it fills less than a tenth of the image, which is what the bit of
 size says. With C the confusion matrix of the image alone, C[true label, predicted label] in pixels,
@@ -14,6 +14,7 @@ of a thing; the table has the means over things, of one run, ± their standard d
 """
 from zipfile import BadZipFile
 
+import _activate  # noqa: F401
 import numpy as np
 import study_runs as runs
 from experiments import EXPERIMENTS
@@ -22,7 +23,7 @@ from ccnn._util.errors import UserError
 from ccnn.cli import command
 from ccnn.evaluation.tables import markdown_table
 from ccnn.images.labels import BACKGROUND
-from ccnn.paper import SIZE
+from ccnn.paper import SIZE_BOUNDS
 
 ROWS = ("tags", "size", "size_hard_started", "size_10", "size_10_hard")
 MISSED = 0.1            # a thing of which less is found
@@ -32,7 +33,7 @@ def main(argv=None):
     args = runs.arguments(__doc__, argv)
     found = [{"row": row, **measure(read_confusions(args.folder / row / "1"))} for row in ROWS]
     print(table(found))
-    runs.write_results(args.out, "small_things.json", found)
+    runs.write_results(args.out, "small_objects.json", found)
 
 
 def read_confusions(folder):
@@ -52,7 +53,7 @@ def measure(C):
     right, true, predicted = np.diagonal(C, axis1=1, axis2=2), C.sum(axis=2), C.sum(axis=1)
     there = true > 0
     there[:, BACKGROUND] = False
-    large = true > SIZE["large"] * C.sum(axis=(1, 2))[:, None]
+    large = true > SIZE_BOUNDS["large"] * C.sum(axis=(1, 2))[:, None]
     with np.errstate(invalid="ignore"):                 # classes that are not there
         found, iou = right / true, right / (true + predicted - right)
     return {name: {"things": int(some.sum()), **{what: mean_of_things(values, some) for what, values in (

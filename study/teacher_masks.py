@@ -5,18 +5,18 @@ constraints take. Its p obeys them, and the CRF carries p to the edges of the ph
 than those of new images, and they do not change while the next net learns from them.
 """
 import numpy as np
+from experiments import BACKBONE
 from PIL import Image
 
 from ccnn._util.files import whole_file
 from ccnn.crf.dense import Preset, dense_crf
 from ccnn.data.samples import FeatureSamples
-from ccnn.images.grid import Scores, sample
+from ccnn.images.grid import sample
 from ccnn.images.labels import BACKGROUND, LABELS
-from ccnn.images.reading import fit, read_image, shrink
-from ccnn.nets.backbones import VGG16
+from ccnn.images.reading import read_image, shrink
 from ccnn.supervision.baselines import adaptive_bias
+from ccnn.supervision.builder import ConstraintBuilder, solve
 from ccnn.supervision.kinds import SUPERVISION, TAGS_BLOB
-from ccnn.supervision.known import ConstraintBuilder, solve
 
 TINY = 1e-10            # stands for a probability of 0 before its logarithm is taken
 
@@ -73,7 +73,7 @@ def adapted(settings):
 def mask(scores, rgb, labels, size, preset):
     """The scores of some labels on the score grid, L' x h x w, as the labels of the photograph."""
     small = shrink(rgb, size)
-    grid = Scores(scores.astype(np.float32), fit(*rgb.shape[:2], size), VGG16.stride, VGG16.offset)
+    grid = BACKBONE.scores(scores.astype(np.float32), rgb.shape, size)
     q = dense_crf(small, sample(grid.values, *grid.cells(*small.shape[:2])), preset, threads=1)
     found = Image.fromarray(labels[q.argmax(axis=0)].astype(np.uint8))
     return found.resize(rgb.shape[1::-1], Image.NEAREST)

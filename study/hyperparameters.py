@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """How rates, lengths and settings of the study were chosen: tried on training images, scored on others of them.
 
-    study/choices.py                    # every trial, one run each; about a minute a trial and core
-    study/choices.py boxes full         # some rows
-    study/choices.py --report --out study/results   # the tables of what is done, and choices.json there
+    study/hyperparameters.py                    # every trial, one run each; about a minute a trial and core
+    study/hyperparameters.py boxes full         # some rows
+    study/hyperparameters.py --report --out study/results   # the tables of what is done, and hyperparameters.json there
 
 Every fourth image of train_aug is held out, and the rest trained on; val is not touched. The rate in bold is the one
 that the study trains with. It should be the best of its line, and not the first or the last. Of some rows, the length
 of the training is tried as well; and other settings, TRIALS of study/experiments.py, beside those of the study. What a
 row starts with is trained for as many steps as in the study. Stop at any time: the same command continues. What
-choices.json has of trials that are not in the folder stays there.
+hyperparameters.json has of trials that are not in the folder stays there.
 """
 import itertools
 import json
@@ -17,6 +17,7 @@ import math
 import re
 from typing import NamedTuple
 
+import _activate  # noqa: F401
 import study_runs as runs
 from experiments import DECAYS, EVERY_EXPERIMENT, EXPERIMENTS, SHARES, SLOW
 
@@ -133,9 +134,9 @@ def main(argv=None):
                          args.cluster, args.jobs)
     found = collect(args.folder)
     if args.out:
-        found = with_stored(found, args.out / "choices.json")
+        found = with_stored(found, args.out / "hyperparameters.json")
     print(rates_table(found, GRIDS), lengths_table(found), rates_table(found, STARTS), settings_table(found), sep="\n")
-    runs.write_results(args.out, "choices.json", found)
+    runs.write_results(args.out, "hyperparameters.json", found)
 
 
 def run_of(row, changes, args, lists):
@@ -159,7 +160,7 @@ def collect(folder):
                 found.append({"row": row, "set": changes, "made_of": result["made_of"],
                               **{KINDS[kind]: round(runs.miou(iou), 2) for kind, iou in result["iou"].items()}})
     if not found:
-        raise UserError(f"{folder}: has no finished trial; run study/choices.py first")
+        raise UserError(f"{folder}: has no finished trial; run study/hyperparameters.py first")
     return found
 
 
@@ -171,7 +172,7 @@ def with_stored(found, path):
     return [done[key] for key in wanted if key in done]
 
 
-KINDS = {"": "miou", "ilp": "ilp"}          # of scores: their names in choices.json
+KINDS = {"": "miou", "ilp": "ilp"}          # of scores: their names in hyperparameters.json
 
 PRIOR = {"miou": "", "ilp": ", image-level prior"}     # what titles say of them
 

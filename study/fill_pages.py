@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Fill in the figures and tables of docs/reproduction.md, docs/study_details.md and README.md from study/results/.
+"""Fill in the figures and tables of README.md and of docs/: reproduction, study_details, paper, cues, photographs.
 
     study/study.py --report --out study/results         # study.json, of the runs that are there
-    study/choices.py --report --out study/results       # choices.json
-    study/pages.py                                      # the pages, from these files and others, see MADE_BY
+    study/hyperparameters.py --report --out study/results   # hyperparameters.json
+    study/fill_pages.py                                 # the pages, from these files and others, see MADE_BY
 
 A page has a marker before and after every figure or table: <!-- mean tags -->31.0<!-- / -->. FIGURES says what may
 stand in a marker. Only what is between them is rewritten, so no figure is older than its run, and a test compares them.
@@ -11,12 +11,15 @@ stand in a marker. Only what is between them is rewritten, so no figure is older
 import json
 import re
 
-import choices
+import _activate  # noqa: F401
 import crf_sizes
-import further
+import cue_choices
+import extra_knowledge
+import hyperparameters
 import numpy as np
-import small_things
-import solves
+import own_photographs
+import small_objects
+import solver_iterations
 import study_tables
 from experiments import EXPERIMENTS
 
@@ -26,25 +29,28 @@ from ccnn._util.paths import ROOT
 from ccnn.cli import command
 from ccnn.crf.dense import PRESETS, Preset
 from ccnn.evaluation.tables import markdown_table
-from ccnn.paper import BOUNDS
+from ccnn.paper import BOUNDS_TRIED
 
 RESULTS = ROOT / "study/results"
 
 # The files of study/results/, in the order of Study, and the commands that write them.
 MADE_BY = {"study.json": "study/study.py --report --out study/results",
-           "choices.json": "study/choices.py --report --out study/results",
-           "solves.json": "study/solves.py --out study/results",
-           "further.json": "study/further.py --out study/results",
+           "hyperparameters.json": "study/hyperparameters.py --report --out study/results",
+           "solver_iterations.json": "study/solver_iterations.py --out study/results",
+           "extra_knowledge.json": "study/extra_knowledge.py --out study/results",
            "crf_sizes.json": "study/crf_sizes.py --out study/results",
-           "small_things.json": "study/small_things.py --out study/results",
-           "crf_100.json": "ccnn tune-crf --out study/results/crf_100.json as docs/study_details.md has it"}
+           "small_objects.json": "study/small_objects.py --out study/results",
+           "crf_100.json": "ccnn tune-crf --out study/results/crf_100.json as docs/study_details.md has it",
+           "own_photographs.json": "study/own_photographs.py --report --out study/results",
+           "cue_choices.json": "study/cue_choices.py --report --out study/results"}
 
-# The rows of README's table.
-IN_README = ("mil_fcn", "mil_base", "em_adapt", "em_adapt_image", "tags_cells", "tags", "taught_tags",
+# The rows of docs/paper.md, and README's few of them.
+IN_PAPER_PAGE = ("mil_fcn", "mil_base", "em_adapt", "em_adapt_image", "tags_cells", "tags", "taught_tags",
              "em_adapt_image_train_321", "tags_train_321", "taught_em_adapt_image_train_321",
              "taught_tags_train_321", "size", "size_hard_started", "size_10", "size_10_hard", "taught_size_hard",
              "conv5_taught_size_hard", "shares", "taught_shares", "filled_boxes", "boxes", "taught_boxes", "full",
              "conv5_full_epoch")
+IN_README = ("em_adapt", "tags", "taught_tags_train_321", "size_hard_started", "taught_size_hard", "boxes")
 
 
 def main(argv=None):
@@ -55,7 +61,8 @@ def main(argv=None):
         print(path)
 
 
-PAGES = ("README.md", "docs/reproduction.md", "docs/study_details.md")
+PAGES = ("README.md", "docs/cues.md", "docs/paper.md", "docs/photographs.md", "docs/reproduction.md",
+         "docs/study_details.md")
 
 MARKED = re.compile(r"<!-- (\w+)((?: [\w.-]+)*) -->((?:(?!<!--).)*)<!-- / -->", re.S)
 
@@ -72,8 +79,8 @@ def filled(path, study):
         try:
             return f"<!-- {verb}{match[2]} -->{FIGURES[verb](study, *words)}<!-- / -->"
         except (KeyError, TypeError, ValueError) as e:
-            raise UserError(f"{path}: {verb}{match[2]}: is not a figure of study/pages.py, or its runs are missing "
-                            f"({type(e).__name__} {e})") from None
+            raise UserError(f"{path}: {verb}{match[2]}: is not a figure of study/fill_pages.py, or its runs are "
+                            f"missing ({type(e).__name__} {e})") from None
     text, found = MARKED.subn(figure, path.read_text())
     opened, closed = len(re.findall(rf"<!-- (?:{'|'.join(FIGURES)})\b", text)), text.count("<!-- / -->")
     if not found == opened == closed:
@@ -84,16 +91,22 @@ def filled(path, study):
 
 class Study:
     """What study/results/ holds."""
-    def __init__(self, found, trials, solved, more, sizes, things, search):
+    def __init__(self, found, trials, solved, more, sizes, things, search, own, choices):
         self.found, self.results, self.trials, self.solved = found, found["runs"], trials, solved
-        self.more, self.sizes, self.things, self.search = more, sizes, things, search
-        self.tables = {**study_tables.tables(found), "rates": choices.rates_table(trials, choices.GRIDS),
-                       "lengths": choices.lengths_table(trials),
-                       "starts": choices.rates_table(trials, choices.STARTS),
-                       "settings": choices.settings_table(trials), "solves": solves.table(solved),
-                       "further": further.table(more), "crf_sizes": crf_sizes.table(sizes),
-                       "small_things": small_things.table(things), "search": search_table(search),
-                       "results": results_table(self.results)}
+        self.more, self.sizes, self.things, self.search, self.own = more, sizes, things, search, own
+        self.tables = {**study_tables.tables(found),
+                       "rates": hyperparameters.rates_table(trials, hyperparameters.GRIDS),
+                       "lengths": hyperparameters.lengths_table(trials),
+                       "starts": hyperparameters.rates_table(trials, hyperparameters.STARTS),
+                       "settings": hyperparameters.settings_table(trials),
+                       "solver_iterations": solver_iterations.table(solved),
+                       "extra_knowledge": extra_knowledge.table(more), "crf_sizes": crf_sizes.table(sizes),
+                       "small_objects": small_objects.table(things), "search": search_table(search),
+                       "own_photographs": own_photographs.page_table(own),
+                       **{f"cue_{title.replace(' ', '_')}": text for title, text in
+                          cue_choices.tables(choices).items()},
+                       "results": results_table(self.results, IN_PAPER_PAGE),
+                       "front": results_table(self.results, IN_README)}
 
     @classmethod
     def read(cls):
@@ -122,10 +135,10 @@ def read(path, how):
         raise UserError(f"{path}: is missing or damaged ({e}); run {how}") from None
 
 
-def results_table(results):
-    """README's: fewer rows, fewer columns."""
+def results_table(results, rows):
+    """For readers in a hurry: few rows, few columns."""
     lines = []
-    for row in IN_README:
+    for row in rows:
         paper = [study_tables.paper_miou(EXPERIMENTS[row].paper, crf) for crf in (False, True)]
         lines.append([EXPERIMENTS[row].title, *(study_tables.said(study_tables.mious(results, row, kind)) or ""
                                                 for kind in ("", "heads")),
@@ -187,17 +200,17 @@ def held(study, row, rate=None, kind="miou"):
     """mIoU of a trial on images held out: at this rate of its grid, or at the study's rate and length; with an
     image-level prior, if `kind` is "ilp"."""
     if rate:
-        grid, = (grid for grid in (*choices.GRIDS, *choices.STARTS) if grid.row == row)
+        grid, = (grid for grid in (*hyperparameters.GRIDS, *hyperparameters.STARTS) if grid.row == row)
         changes = grid.trials[grid.rates.index(rate)]
     else:
-        changes = choices.as_in_study(row)
-    return f"{choices.scores(study.trials, row, kind)[tuple(changes)]:.1f}"
+        changes = hyperparameters.as_in_study(row)
+    return f"{hyperparameters.scores(study.trials, row, kind)[tuple(changes)]:.1f}"
 
 
 def held_after(study, row, steps):
     """mIoU on images held out after so many steps, at the study's rate."""
-    changes, = (changes for changes in choices.longer(row) if changes[-1] == f"max_iter={steps}")
-    return f"{choices.scores(study.trials, row)[tuple(changes)]:.1f}"
+    changes, = (changes for changes in hyperparameters.longer(row) if changes[-1] == f"max_iter={steps}")
+    return f"{hyperparameters.scores(study.trials, row)[tuple(changes)]:.1f}"
 
 
 def found_crf(study):
@@ -214,8 +227,8 @@ def bounds(study, *words):
 
 def paper_bounds(study, *words):
     """The same of the paper's figures."""
-    theirs = {tuple(values): miou for *values, miou in BOUNDS}
-    return f"{theirs[tuple(map(float, words))] - BOUNDS[0][3]:+.1f}"
+    theirs = {tuple(values): miou for *values, miou in BOUNDS_TRIED}
+    return f"{theirs[tuple(map(float, words))] - BOUNDS_TRIED[0][3]:+.1f}"
 
 
 def deviation(study):
@@ -250,6 +263,20 @@ def things(study, row, size, what):
     return f"{found:,}" if what == "things" else f"{found[0]:.1f}"
 
 
+def own(study, sets, kind, version, score="miou"):
+    """What `ccnn learn` scores on these sets of own photographs: the mean of the sets' means."""
+    found = own_photographs.by_set(study.own, own_photographs.CHOICES[sets], kind, version, score)
+    if not found:
+        raise KeyError(sets)
+    return f"{np.mean([np.mean(scores) for scores in found]):.1f}"
+
+
+def own_gain(study, sets, kind="tags", score="miou"):
+    """How much more that is with the cue than without."""
+    with_cue, without = (float(own(study, sets, kind, version, score)) for version in ("after", "none"))
+    return study_tables.signed(with_cue - without)
+
+
 def not_run(study):
     """The rows of which there is no run."""
     left = [name for name in EXPERIMENTS if not study_tables.mious(study.results, name)]
@@ -262,7 +289,7 @@ def table(study, name):
 
 FIGURES = {verb.__name__: verb for verb in (
     mean, gap, verdict, paper, paper_gap, gain, half, held, held_after, found_crf, bounds, paper_bounds,
-    deviation, paper_deviation, below_50, cues, p_with, things, not_run, table)}
+    deviation, paper_deviation, below_50, cues, p_with, things, own, own_gain, not_run, table)}
 
 
 if __name__ == "__main__":
