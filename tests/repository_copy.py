@@ -1,10 +1,12 @@
 """A copy of the repository, in which a test may type a user's commands."""
 import os
 import shutil
+import sys
 
 from drawn_photographs import random_trunk
 
 from ccnn.nets.backbones import VGG16
+from ccnn.nets.cues import U2NETP
 
 
 def copy_of_repository(root, place):
@@ -18,10 +20,17 @@ def copy_of_repository(root, place):
         weights.symlink_to(VGG16.weights)
     else:
         random_trunk(place / "prototxt/trunk.prototxt").save(str(weights))
+    if U2NETP.file.is_file():                   # else the copy downloads it, or learns without
+        (place / "data" / U2NETP.file.name).symlink_to(U2NETP.file)
+    (place / "bin").mkdir()
+    command = place / "bin/ccnn"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ccnn "$@"\n')
+    command.chmod(0o755)
     return place
 
 
 def environment(root, place):
-    """The copy's library goes before the repository's."""
+    """The copy's library goes before the repository's, and `ccnn` is its command."""
     path = [place, root / "layers", root / ".caffe/packages"]
-    return {**os.environ, "PYTHONPATH": ":".join(map(str, path)), "OPENBLAS_NUM_THREADS": "1"}
+    return {**os.environ, "PYTHONPATH": ":".join(map(str, path)), "PATH": f"{place / 'bin'}:{os.environ['PATH']}",
+            "OPENBLAS_NUM_THREADS": "1"}

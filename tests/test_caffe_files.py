@@ -14,7 +14,7 @@ from conftest import ROOT
 
 from ccnn._util.errors import UserError
 from ccnn.nets.caffe_files import LARGEST, only_weights, read_caffemodel, read_state, stored_layers, write_caffemodel
-from ccnn.nets.wire import enclosed, varint, whole_number
+from ccnn.nets.protobuf_wire import enclosed, varint, whole_number
 
 NET = """
 layer { name: "data"  type: "DummyData"  top: "data"  top: "wanted"

@@ -37,7 +37,7 @@ def test_nothing_is_said_about_good_tags():
 
 @pytest.mark.parametrize("rows, begins", [
     (["c"], ["There is one photograph. A training needs 10 or more of each class, and some without any.",
-             "No photograph shows 'dog' and 'bus': the net will never find it."]),
+             "No photograph shows 'dog' and 'bus': the net will never find them."]),
     (GOOD[2:], ["Few photographs show cat in 9: masks of such a class will be poor."]),
     ([*GOOD[:19], ""], ["No photograph shows 'bus'", "Few photographs show dog in 9"]),
     (["cd"] * 10 + ["b"] * 10 + [""], ["'cat' and 'dog' are always together: no method can tell which of them"]),
@@ -158,7 +158,7 @@ def test_photographs_that_cannot_be_read_are_named_at_once(own, tmp_path):
     folder = own(TABLE)
     for k in (5, 8):
         (tmp_path / f"{k}.jpg").write_bytes(b"no photograph")
-    with pytest.raises(Mistakes, match="2 mistakes .*5.jpg: is not an image that can be read; need JPEG.*; mend it, "
+    with pytest.raises(Mistakes, match="2 mistakes .*5.jpg: is not an image that can be read; need JPEG.*; fix it, "
                                        r"or remove its row \(2\).*8.jpg"):
         check_folder(folder)
 

@@ -17,13 +17,15 @@ import soak
 import test_crf_search
 import test_study
 from PIL import Image
-from test_workers import alive, die, die_once, square
+from test_workers import die, die_once, square
 from tiny_net import make_net
+from waiting import wait_for
 
 import ccnn
 import study
 from ccnn._util import cluster
 from ccnn._util.errors import UserError
+from ccnn._util.system import is_running
 from ccnn._util.workers import in_processes, left_out
 from ccnn.cli import cache_features, tune_crf
 from ccnn.cli import segment as infer
@@ -32,14 +34,6 @@ distributed = pytest.importorskip("distributed", reason="needs Dask: make cluste
 dask = pytest.importorskip("dask")
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "DASK_LOGGING__DISTRIBUTED": "critical"}
-
-
-def wait_until(condition):
-    """A busy machine may take minutes to start a few processes."""
-    end = time.monotonic() + 600
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +106,7 @@ def test_the_work_of_a_killed_worker_is_done_again(local, tmp_path, caplog):
     assert sorted(done) == list(range(60))
     local.next_look = 0
     local.look_at_workers()
-    assert "1 worker ended; what was begun there is done again" in caplog.text
+    assert "1 worker ended; its unfinished tasks are done again" in caplog.text
 
 
 def test_workers_that_always_end_are_one_error(local, monkeypatch):
@@ -122,7 +116,7 @@ def test_workers_that_always_end_are_one_error(local, monkeypatch):
 
 
 def test_a_worker_of_another_version_or_without_the_folder_says_so(local, tmp_path, monkeypatch):
-    wait_until(lambda: len(local.client.scheduler_info()["workers"]) == 2)      # a later one would begin in `nowhere`
+    wait_for(lambda: len(local.client.scheduler_info()["workers"]) == 2, "two workers")     # a later one begins nowhere
     monkeypatch.setattr(os, "getcwd", lambda: str(tmp_path / "nowhere"))
     with pytest.raises(UserError, match="nowhere: No such file or directory on a worker .*all machines have"):
         list(in_processes(square, [(1,)], local))
@@ -182,11 +176,11 @@ def test_local_workers_end_with_the_tool(tmp_path, python_bin, number):
     (tmp_path / "begun").mkdir()
     tool = subprocess.Popen([python_bin, tmp_path / "slow.py"], env=ENVIRONMENT, start_new_session=True,
                             stderr=subprocess.PIPE, text=True)
-    wait_until(lambda: len(list((tmp_path / "begun").iterdir())) == 2)
+    wait_for(lambda: len([*(tmp_path / "begun").iterdir()]) == 2, "two workers", tool)
     workers = [int(path.name) for path in (tmp_path / "begun").iterdir()]
     (os.killpg if number == signal.SIGINT else os.kill)(tool.pid, number)
     said = tool.communicate()[1]
-    wait_until(lambda: not any(map(alive, workers)))
+    wait_for(lambda: not any(map(is_running, workers)), "the end of the workers")
     assert tool.returncode == (130 if number == signal.SIGINT else -number)
     assert number != signal.SIGINT or said == "slow.py: error: stopped\n"
 
@@ -210,7 +204,7 @@ def dask_processes(folder, python_bin):
     processes = [start("scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file",
                        str(file))]
     try:
-        wait_until(lambda: is_whole(file))          # a worker that reads less ends
+        wait_for(lambda: is_whole(file), "the scheduler's file", *processes)        # a worker that reads less ends
         processes += [start("worker", "--scheduler-file", str(file), "--host", "127.0.0.1", "--nthreads", "1",
                             "--no-nanny", "--no-dashboard") for _ in range(2)]
         yield file, processes
@@ -237,7 +231,7 @@ def test_a_scheduler_by_its_file_and_address_and_workers_killed_for_good(tmp_pat
             answers = in_processes(square_slowly, [(x,) for x in range(60)], jobs)
             next(answers)
             scheduler.kill()
-            with pytest.raises(UserError, match=f"--cluster {address}: the scheduler has ended, or.*run the same"):
+            with pytest.raises(UserError, match=f"--cluster {address}: the scheduler has ended or.*run the same"):
                 list(answers)
         with pytest.raises(UserError, match=f"--cluster {address}: no scheduler answers at {address}"):
             next(cluster.connected(address, 2).gen)
@@ -402,7 +396,7 @@ def test_infer_makes_the_same_files_while_clients_and_workers_are_killed(photogr
     command = [python_bin, root / "tools/infer.py", *words("there", "photos", "--cluster", "local", "--jobs", 2)]
 
     tool = subprocess.Popen(command, env=ENVIRONMENT)
-    wait_until(lambda: len(masks("there")) > 2)
+    wait_for(lambda: len(masks("there")) > 2, "three masks", tool)
     tool.kill()
     tool.wait()
     begun = len(masks("there"))
@@ -410,7 +404,7 @@ def test_infer_makes_the_same_files_while_clients_and_workers_are_killed(photogr
     assert all(expected[file] == content for file, content in files_below("there").items())     # whole
 
     tool = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    wait_until(lambda: len(masks("there")) > begun)
+    wait_for(lambda: len(masks("there")) > begun, "another mask", tool)
     workers = worker_processes(tool)
     assert len(workers) == 2 and len(masks("there")) < 200
     os.kill(workers[0], signal.SIGKILL)

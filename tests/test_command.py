@@ -43,10 +43,30 @@ def test_an_error_is_one_line(error, status, text, capsys, monkeypatch):
     assert capsys.readouterr().err == f"infer.py: error: {text}\n"
 
 
+def test_several_mistakes_have_a_line_each(capsys, monkeypatch):
+    def main():
+        raise errors.Mistakes("tags.csv", [(f"line {k}", "is\nwrong") for k in range(1, 23)])
+    monkeypatch.setattr(sys, "argv", ["ccnn learn"])
+    with pytest.raises(SystemExit) as exit:
+        command.run(main)
+    first, *lines, last = capsys.readouterr().err.splitlines()
+    assert (exit.value.code, first, last) == (2, "ccnn learn: error: tags.csv: 22 mistakes", "  and 2 more")
+    assert lines == [f"  line {k}: is wrong" for k in range(1, 21)]
+
+
+def test_an_interrupt_while_a_command_is_loaded_leaves_no_trace(tmp_path):
+    (tmp_path / "numpy.py").write_text("raise KeyboardInterrupt")           # what ^C does in the middle of an import
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from ccnn.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 TOOLS = [path for path in sorted((ROOT / "tools").glob("*.py")) if "__main__" in path.read_text()]
+PROGRAMS = [path for folder in ("bench", "study", "demo") for path in sorted((ROOT / folder).glob("*.py"))
+            if path.stat().st_mode & 0o100 and path.name != "net_alone.py"]         # bench_inference starts that one
 
 
-@pytest.mark.parametrize("tool", TOOLS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("tool", TOOLS + PROGRAMS, ids=lambda path: path.stem)
 def test_a_python_without_the_packages_is_an_error_in_one_line(tool, python_bin):
     """-E ignores PYTHONPATH, -S the installed packages; CCNN_ACTIVATED: the private runtime has been tried."""
     done = subprocess.run([python_bin, "-E", "-S", tool, "--help"], capture_output=True, text=True,
@@ -64,11 +84,18 @@ def test_without_activate_a_tool_goes_on_in_the_private_runtime(tool, python_bin
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("program", ["bench/soak.py", "study/study.py", "demo/draw_demo.py"])
+def test_without_activate_a_program_goes_on_in_the_private_runtime(program, python_bin, tmp_path):
+    done = subprocess.run([python_bin, "-E", "-S", ROOT / program, "--help"], cwd=tmp_path, text=True,
+                          capture_output=True)
+    assert (done.returncode, done.stderr) == (0, "") and f"usage: {Path(program).name}" in done.stdout
+
+
 def test_every_command_has_a_tool_and_a_line():
     assert {name.replace("-", "_") for name in COMMANDS} == {path.stem for path in (ROOT / "ccnn/cli").glob("*.py")} \
         - {"__init__", "command", "mask_report"}
     assert {path.stem for path in TOOLS} == {"infer" if name == "segment" else name.replace("-", "_")
-                                             for name in COMMANDS} - {"ahead"}
+                                             for name in COMMANDS} - {"ahead", "demo"}
 
 
 @pytest.mark.parametrize("words, status, said", [

@@ -9,7 +9,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs/extending.md").read_text()
-SECTIONS = dict(re.findall(r"^## (.*?)\n.*?^```python(.*?)^```", PAGE, re.M | re.S))
+SECTIONS = {title: "\n".join(re.findall(r"^```python(.*?)^```", text, re.M | re.S))        # several are one program
+            for title, text in re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S)}
 
 
 def test_every_section_has_code():
@@ -20,7 +21,8 @@ def test_every_section_has_code():
 
 def run(command, folder):
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))})
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                               "CCNN_HOME": str(folder)})
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -5,7 +5,6 @@ import resource
 import shutil
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import caffe
@@ -14,26 +13,21 @@ import pytest
 from PIL import Image
 from tiny_net import make_net
 from tiny_voc import make_voc
-from training_runs import assert_same, children, end, newest, read, wait_for, weights_of
+from training_runs import assert_same, end, newest, read, weights_of
+from waiting import children, wait_for
 
-from ccnn._util import files, workers
+from ccnn._util import files, system, workers
 from ccnn._util.errors import UserError
 
 pytest_plugins = "training_runs"        # its fixtures
 
+pytestmark = pytest.mark.faults
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def has_ended(pid):
-    return not files.is_running(str(pid))
-
-
-def wait_until(condition):
-    """Two minutes are for a busy machine; what is waited for takes milliseconds."""
-    limit = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < limit, "did not happen"
-        time.sleep(0.01)
+def wait_for_end(processes):
+    wait_for(lambda: not any(map(system.is_running, processes)), f"the end of {processes}")
 
 
 def error_line(error):
@@ -63,10 +57,9 @@ VICTIMS = {"tool": lambda run: run.pid, "caffe": caffe_of, "reader": reader_of}
 def kill_at(start, victim, changes, moment):
     """Start a training of the prefix `a`, kill -9 one of its processes at a moment, and wait for the end of all."""
     run = start("a", "max_iter=10000", *changes)           # with a snapshot of each, 4 GB must be free
-    wait_for(moment, run)
-    wait_for(lambda: VICTIMS[victim](run), run)
-    alive = processes(run)
-    end(VICTIMS[victim](run))
+    wait_for(moment, "the moment of the kill", run)
+    alive = [*processes(run), wait_for(lambda: VICTIMS[victim](run), f"the {victim}", run)]
+    end(alive[-1])
     error = run.communicate()[1]
     assert "Traceback" not in error
     assert run.returncode == (-signal.SIGKILL if victim == "tool" else 2), error
@@ -83,7 +76,7 @@ def test_after_kills_at_any_moment_the_weights_are_those_of_a_quiet_run(start, f
     # 1. before the first snapshot
     alive = kill_at(start, before, ["snapshot=10000"], lambda: "Iteration 3 " in read(log))
     assert not list(folder.glob("a_iter_*"))
-    wait_until(lambda: all(map(has_ended, alive)))          # nobody goes on writing
+    wait_for_end(alive)                                     # nobody goes on writing
 
     # 2. while Caffe writes snapshots, one per iteration; 3. between two; the next run starts at once, without waiting
     kill_at(start, within, ["snapshot=1"], lambda: list(folder.glob("a_iter_*.caffemodel")))
@@ -102,16 +95,16 @@ def test_after_kills_at_any_moment_the_weights_are_those_of_a_quiet_run(start, f
 @pytest.mark.parametrize("moment", ["before the fork", "after it", "at the first line"])
 def test_a_tool_killed_while_caffe_starts_leaves_no_caffe(start, moment):
     run = start("a", "max_iter=50000")
-    wait_for(lambda: (start.folder / "a.solver.prototxt").exists(), run)
+    wait_for((start.folder / "a.solver.prototxt").exists, "the solver", run)
     if moment != "before the fork":
-        wait_for(lambda: caffe_of(run), run)
+        wait_for(lambda: caffe_of(run), "Caffe", run)
     if moment == "at the first line":
-        wait_for(lambda: read(start.folder / "a.log"), run)
+        wait_for(lambda: read(start.folder / "a.log"), "the log", run)
     os.kill(run.pid, signal.SIGSTOP)            # now its children are known
     alive = processes(run)
     end(run.pid)
     run.communicate()
-    wait_until(lambda: all(map(has_ended, alive)))
+    wait_for_end(alive)
     files.lock(start.folder / "a.lock", "held").close()
 
 
@@ -125,13 +118,13 @@ def test_a_process_whose_parent_has_ended_already_ends_at_once():
 
 def test_of_two_at_once_one_is_refused(start):
     runs = [start("a", "max_iter=50000", "snapshot=50000") for _ in range(2)]
-    wait_until(lambda: any(run.poll() is not None for run in runs))
+    wait_for(lambda: any(run.poll() is not None for run in runs), "the end of one")
     refused, = (run for run in runs if run.poll() is not None)
     other, = (run for run in runs if run is not refused)
     error = error_line(refused.communicate()[1])
     assert refused.returncode == 2
     assert error.startswith(f"train.py: error: snapshots/a.lock: process {other.pid} is training here; wait for its")
-    wait_for(lambda: "Iteration 3 " in read(start.folder / "a.log"), other)
+    wait_for(lambda: "Iteration 3 " in read(start.folder / "a.log"), "iteration 3", other)
     assert len(children(other.pid)) == 1
     os.kill(other.pid, signal.SIGINT)
     assert "the same command continues" in other.communicate()[1] and other.returncode == 130
@@ -212,7 +205,7 @@ def assert_whole(out, run, kept):
 def test_features_are_completed_without_the_worker_that_was_killed(cache, tmp_path):
     out = tmp_path / "features"
     run = cache(out)
-    wait_for(lambda: made(out), run)
+    wait_for(lambda: made(out), "the first features", run)
     kept = made(out)
     end(workers_of(run)[0])
     error = assert_whole(out, run, kept)
@@ -222,7 +215,7 @@ def test_features_are_completed_without_the_worker_that_was_killed(cache, tmp_pa
 def test_when_every_worker_is_killed_one_line_says_so_and_the_next_run_completes(cache, tmp_path):
     out = tmp_path / "features"
     run = cache(out)
-    wait_for(lambda: made(out), run)
+    wait_for(lambda: made(out), "the first features", run)
     while run.poll() is None:
         for worker in workers_of(run):
             end(worker)
@@ -234,10 +227,10 @@ def test_when_every_worker_is_killed_one_line_says_so_and_the_next_run_completes
 def test_features_are_completed_after_the_tool_was_killed(cache, tmp_path):
     out = tmp_path / "features"
     run = cache(out)
-    wait_for(lambda: made(out), run)
+    wait_for(lambda: made(out), "the first features", run)
     alive = processes(run)
     end(run.pid)
-    wait_until(lambda: all(map(has_ended, alive[1:])))
+    wait_for_end(alive[1:])
     run.communicate()
     assert_whole(out, cache(out), made(out))
 
@@ -298,7 +291,7 @@ def test_a_training_on_a_full_disk(start, finish, disk):
     disk(1 << 24, start.folder)
     assert finish("a", "max_iter=4")[0] == 0
     run = start("a", "max_iter=50000", "snapshot=50000")
-    wait_for(lambda: "Iteration 6" in read(start.folder / "a.log"), run)
+    wait_for(lambda: "Iteration 6" in read(start.folder / "a.log"), "iteration 6", run)
     fill(start.folder)
     os.kill(run.pid, signal.SIGINT)                 # a snapshot, if Caffe's log does not notice it before
     _, error = run.communicate()
@@ -331,7 +324,7 @@ def test_a_model_whose_last_bytes_are_missing_is_not_taken_for_trained(start, fi
 def test_features_on_a_full_disk(cache, disk):
     out = disk(1 << 26) / "features"
     run = cache(out)
-    wait_for(lambda: made(out), run)
+    wait_for(lambda: made(out), "the first features", run)
     fill(out.parent)
     _, error = run.communicate()
     assert run.returncode == 2

@@ -91,7 +91,7 @@ def test_a_cached_pool_is_the_trunks(voc, weights, tmp_path, root, engine, pool,
         assert cache_features.main([*arguments, "--out", str(tmp_path / blob), "--blob", blob]) == 0
     cached, expected = (np.load(tmp_path / f"{blob}/2007_000001.npy") for blob in (pool, "features"))
     assert cached.shape == shape and expected.shape == (VGG16.channels, 6, 7)
-    (tmp_path / "net.prototxt").write_text(nets.input_layer(pool, 1, *shape) + nets.trunk_layers(first))
+    (tmp_path / "net.prototxt").write_text(nets.input_layer(pool, 1, *shape) + nets.backbone_layers(first))
     last = caffe.Net(str(tmp_path / "net.prototxt"), str(weights), caffe.TEST)
     last.blobs[pool].data[0] = cached
     assert np.allclose(last.forward()["features"][0], expected, rtol=1e-2, atol=1e-2 * expected.max())

@@ -80,6 +80,12 @@ def test_a_file_of_the_user_keeps_its_permissions_and_its_link(tmp_path):
     files.rewrite(tmp_path / "new.csv", b"new")
     assert (tmp_path / "new.csv").read_text() == "new"
 
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos/tags.csv").symlink_to(real)     # out of the folder, which may be a stranger's
+    with pytest.raises(UserError, match="tags.csv: is a link out of its folder, to .*/elsewhere/tags.csv"):
+        files.rewrite(tmp_path / "photos/tags.csv", b"changed")
+    assert real.read_text() == "after"
+
     real.unlink()                                       # whatever a stranger's link names is not created
     with pytest.raises(UserError, match="tags.csv: is a link to .* which is not a file; remove the link"):
         files.rewrite(link, b"after")

@@ -25,6 +25,8 @@ from ccnn.cli import command
 from ccnn.inference import caffe_net as net
 from ccnn.nets import caffe_files
 
+pytestmark = pytest.mark.faults
+
 HANG = 120              # seconds, on a machine however busy
 IMAGE, MASK = "voc/JPEGImages/2007_000001.jpg", "voc/SegmentationClass/2007_000001.png"
 SPLIT, XML = "voc/ImageSets/Segmentation/val.txt", "voc/Annotations/2007_000001.xml"

@@ -43,7 +43,7 @@ def test_a_reduced_image_keeps_its_pixels_in_the_file():
 @pytest.mark.parametrize("flipped, start", [(False, 0), (True, -4)])
 def test_cells_of_features_sit_on_edges(flipped, start):
     """36 pixels have 37 edges, so cells 0, 8, ..., 40; a flipped grid begins 4 pixels outside."""
-    axis = Axis.of_features(size=36, length=36, trunk=VGG16, crop=0, fraction=0, cells=6, flipped=flipped)
+    axis = Axis.of_features(size=36, length=36, backbone=VGG16, crop=0, fraction=0, cells=6, flipped=flipped)
     assert axis.window == slice(0, 6)
     assert axis.cells.tolist() == np.clip(start + 8 * np.arange(6), 0, 35).tolist()
 
@@ -77,7 +77,7 @@ def test_the_scores_of_a_mirror_image_come_back_to_their_places(offset):
     assert back[0, :, inside].T == pytest.approx(np.broadcast_to(2.0 * pixels[inside], (3, inside.sum())), abs=1e-4)
 
 
-@pytest.mark.parametrize("shape", [(21, 9, 12), (5, 1, 7), (5, 7, 1), (3, 1, 1), (1, 4, 4)])
+@pytest.mark.parametrize("shape", [(21, 9, 12), (4, 50, 60), (5, 1, 7), (5, 7, 1), (3, 1, 1), (1, 4, 4)])
 def test_labels_that_cannot_win_are_left_out(shape, monkeypatch):
     """The labels are those of all values enlarged; smooth maps have few labels that could win, noise has all."""
     rng, few = np.random.default_rng(3), 0

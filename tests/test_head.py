@@ -14,6 +14,9 @@ from ccnn._util.errors import UserError
 from ccnn.images.reading import fit
 from ccnn.nets.backbones import VGG16, Backbone
 from ccnn.nets.caffe_files import read_caffemodel, read_state, write_caffemodel
+from ccnn.nets.cues import Cue
+from ccnn.project.class_kinds import ClassKind
+from ccnn.project.feature_cache import maps_folder
 from ccnn.project.folder import read_folder
 from ccnn.project.learn import RECIPE, Project
 from ccnn.project.predictions import predict
@@ -52,7 +55,7 @@ def write_photos(folder, kind):
     if kind == "boxes":
         return
     (folder / "tags.csv").write_text("\n".join(["image,tags,large" if kind == "size" else "image,tags", *rows]) + "\n")
-    if kind == "rules and scribbles":
+    if kind in ("rules and scribbles", "cue and scribbles"):
         (folder / "constraints.toml").write_text(RULES)
 
 
@@ -67,14 +70,26 @@ def write_features(work):
             np.save(place / f"{number}.npy", smooth.astype(np.float16))
 
 
-@pytest.fixture(params=["tags", "size", "boxes", "rules and scribbles", "labels"])
+def write_maps(place):
+    """Something stands out at the left; nothing does in the last photograph."""
+    place.mkdir(parents=True)
+    for number in range(len(SHAPES)):
+        S = np.zeros((20, 30), np.float16)
+        S[3:15, 2:10 + number] = 0.9 * (number < len(SHAPES) - 1)
+        np.save(place / f"{number}.npy", S)
+
+
+@pytest.fixture(params=["tags", "size", "boxes", "rules and scribbles", "labels", "cue", "cue and scribbles"])
 def project(request, tmp_path, monkeypatch):
     """A folder of each kind; of kind "labels", its second round."""
     (tmp_path / "trunk.caffemodel").write_bytes(b"any")
     monkeypatch.setattr(Backbone, "fetch_weights", lambda self: tmp_path / "trunk.caffemodel")
     write_photos(tmp_path / "photos", request.param)
-    project = Project(read_folder(str(tmp_path / "photos")))
+    monkeypatch.setattr(Cue, "fetch_net", lambda self: tmp_path / "cue.onnx")
+    project = Project(read_folder(str(tmp_path / "photos")), cue=None if "cue" in request.param else "none")
     write_features(project.work)
+    write_maps(maps_folder(project.work, "u2netp"))
+    project.decided = {1: ClassKind(True, ""), 2: ClassKind(False, "")}         # dogs are surfaces
     (project.work / "labels").mkdir()
     for number, shape in enumerate(SHAPES):
         mask = np.random.default_rng(number).integers(0, 3, shape).astype(np.uint8)

@@ -81,7 +81,7 @@ def test_the_energy_falls_at_every_step(steps):
     np.testing.assert_allclose([loss for *_, loss in done], parts[..., 0].mean(axis=1), rtol=1e-4)
 
 
-def test_p_is_held_and_found_anew(steps):
+def test_p_is_held_and_found_again(steps):
     hold, done = steps
     for t, (p, f, _, _) in enumerate(done):
         if t % hold:

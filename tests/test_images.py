@@ -13,6 +13,7 @@ from PIL import Image, ImageOps
 from tiny_voc import save_mask
 
 from ccnn._util.errors import ImageError
+from ccnn.images import regions
 from ccnn.images.formats import FORMATS, SUFFIX, heic_is_readable, suffix_of
 from ccnn.images.labels import palette
 from ccnn.images.reading import fit, read_image, read_mask, read_painted, shrink, upright_shape
@@ -208,3 +209,29 @@ def test_large_images_are_converted_in_strips(tmp_path, monkeypatch):
     assert np.array_equal(read_image(tmp_path / "rgb.png"), whole[0])
     assert np.array_equal(read_image(tmp_path / "16-bit.png"), whole[1])
     assert np.array_equal(read_painted(tmp_path / "painted.png", colours), whole[2])
+
+
+def test_pieces_follow_the_edges_of_a_photograph():
+    rgb = np.full((90, 120, 3), 200, np.uint8)
+    rgb[30:60, 40:90] = (20, 90, 40)
+    pieces = regions.find_pieces(rgb)
+    inside = regions.at(pieces, 0.5, 0.5, (180, 240), smooth=True)          # of a photograph twice as large
+    truth = np.zeros((180, 240), bool)
+    truth[60:120, 80:180] = True
+    assert inside[90, 120] and (inside & ~truth).sum() < 0.1 * inside.sum()
+
+
+def test_a_region_hangs_together_and_comes_back_from_its_runs():
+    labels = np.zeros((6, 8), np.uint8)
+    labels[1:3, 1:3] = labels[4:, 5:] = 1
+    region = regions.at(labels, 1.5 / 8, 1.5 / 6, labels.shape)
+    assert region.sum() == 4 and region[1:3, 1:3].all()
+    runs = regions.to_runs(region)
+    assert runs == [9, 2, 17, 2]
+    mask = np.full((6, 8), 255, np.uint8)
+    regions.fill_runs(mask, runs, 1)
+    assert np.array_equal(mask == 1, region) and (mask[~region] == 255).all()
+    hairs = np.zeros((9, 9), np.uint8)
+    hairs[2:7, 2:7], hairs[4, 4], hairs[0:2, 3] = 1, 0, 1               # a hole, and a spike of a pixel
+    smooth = regions.at(hairs, 3.5 / 9, 3.5 / 9, hairs.shape, smooth=True)
+    assert smooth[2:7, 2:7].all() and smooth.sum() == 25

@@ -2,7 +2,6 @@
 import os
 import signal
 import subprocess
-import time
 
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ from broken_photographs import broken_files
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 from tiny_net import make_net
+from waiting import wait_for
 
 import ccnn.inference.caffe_net
 from ccnn._util.errors import UserError
@@ -322,8 +322,7 @@ def test_interrupted_work_is_kept_and_leaves_no_halves(tiny, tmp_path, root, pyt
     command = [python_bin, root / "tools/infer.py", "--net", net, "--weights", weights, "--out", out, "--jobs", "1",
                "--no-overlay", "--crf", photos]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while len(list(out.glob("[0-9]*.png"))) < 5 and process.poll() is None:
-        time.sleep(0.02)
+    wait_for(lambda: len([*out.glob("[0-9]*.png")]) >= 5, "five masks", process)
     for _ in range(3):                  # Python drops an interrupt that falls into a destructor: then once more
         process.send_signal(signal.SIGINT)
         try:

@@ -99,7 +99,7 @@ def test_a_convolution_of_another_kind_stays_in_the_net(change):
 
 
 def test_weights_that_are_not_finite_stay_in_the_net():
-    """Our ReLU would hide them: what is no number becomes 0 there."""
+    """Our ReLU would hide them: what is not a number becomes 0 there."""
     _, W, b = problem(1, 1, 3, PANEL)
     W[0, 0, 0, 0] = np.nan
     assert split_off(chain(("Conv", CONV), weights=(W, b)))[0] == []

@@ -57,7 +57,7 @@ def test_a_split_is_a_name_or_a_path(tmp_path, monkeypatch):
     assert read_split(tmp_path / "voc", "val") == ["named"]             # the name comes first
     assert read_split("voc", "inner.txt") == ["inner"]
     assert read_split("voc", "other.txt") == read_split("voc", str(tmp_path / "other.txt")) == ["other"]
-    with pytest.raises(UserError, match=r"train.txt: no such list of images \(there: val\), and 'train' is no file"):
+    with pytest.raises(UserError, match=r"train.txt: no such list of images \(there: val\), and 'train' is not a file"):
         find_list("voc", "train")
     written(tmp_path / "voc/ImageSets/Segmentation/train.txt", "a\n")
     with pytest.raises(UserError, match="without SBD, train on VOC alone with ccnn train --split train"):

@@ -164,6 +164,7 @@ def test_the_shipped_model(root, tmp_path):
             assert texts[0] == texts[1]             # but for the line that names the writer
             plain = forward(load_net(net, files), SCENE)
             packed = tmp_path / f"{name}.ccnn"
+            files[-1].with_suffix(".json").write_text(json.dumps({"cue": settings["cue"]}))
             pack_model.main(["--net", str(net), "--weights", str(files[-1]), "--size", str(size), "--out", str(packed)])
         assert read_model(packed).fingerprint == model.fingerprint
         assert np.array_equal(forward(model.load(), SCENE), plain) and plain.std() > 0
@@ -275,6 +276,13 @@ BOMBS = {
                                    'top: "below"  pooling_param { stride: 0 } }\nlayer { name: "fc8"'),
     "the same blob a million times over": ('layer { name: "fc8"', 'layer { name: "join"  type: "Concat"  top: "below"  '
                                            + 20 * 'bottom: "below"  ' + '}\nlayer { name: "fc8"'),
+    "many blobs at a time": ('layer { name: "fc8"', "".join(
+        f'layer {{ name: "c{k}"  type: "Convolution"  bottom: "data"  top: "c{k}"  '
+        'convolution_param { num_output: 28000  kernel_size: 1 } }\n' for k in range(4)) + "".join(
+        f'layer {{ name: "r{k}"  type: "ReLU"  bottom: "c{k}"  top: "r" }}\n' for k in range(4)) +
+        'layer { name: "fc8"'),
+    "channels by a shape": ('layer { name: "fc8"', 'layer { name: "r"  type: "Reshape"  bottom: "data"  top: "r"  '
+                            'reshape_param { shape { dim: 1  dim: -1  dim: 1  dim: 1 } } }\nlayer { name: "fc8"'),
     "no kernel": ("kernel_size: 3", ""),
     "a stride of 0": ("stride: 4", "stride: 0"),
     "a kernel larger than the image": ("kernel_size: 3", "kernel_size: 1000"),
@@ -303,7 +311,7 @@ def test_the_largest_size_of_our_net_is_allowed(root, tmp_path):
 @pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "extra.py", "weights.caffemodel/x"])
 def test_other_members_are_refused_and_nothing_is_extracted(packed, tmp_path, name):
     rewritten(packed, tmp_path / "m.ccnn", **{name: b"x"})
-    with pytest.raises(UserError, match=f"m.ccnn: holds '{name}', which is no part of a model"):
+    with pytest.raises(UserError, match=f"m.ccnn: holds '{name}', which is not part of a model"):
         read_model(tmp_path / "m.ccnn")
     assert [p.name for p in tmp_path.iterdir()] == ["m.ccnn"]
 

@@ -7,7 +7,7 @@ from tiny_net import make_net
 
 import ccnn.inference.caffe_net
 from ccnn._util import errors
-from ccnn._util.rehearsal import rehearse
+from ccnn._util.try_in_child import try_in_child
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def test_a_net_is_loaded_with_its_weights(tiny):
 
 
 def no_gpu():
-    return rehearse(lambda: ccnn.inference.caffe_net.load_caffe().set_device(0))
+    return try_in_child(lambda: ccnn.inference.caffe_net.load_caffe().set_device(0))
 
 
 def test_no_gpu_is_a_user_error():

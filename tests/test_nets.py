@@ -26,6 +26,7 @@ BASELINES = ["em_adapt", "em_adapt_crops", "mil_fcn", "mil_base", "filled_boxes"
 SYSTEMS = ["tags", "shares", "size", "crops", "boxes", "semi", *BASELINES]
 CONV5 = ["conv5_tags", "conv5_shares", "conv5_size", "conv5_boxes", "conv5_full"]
 CONV4 = ["conv4_full"]
+LARGE_FIELD = ["largefov_tags", "largefov_size", "largefov_boxes", "largefov_full", "largefov_em_adapt"]
 CLASSIFIERS = ["classifier", "head_classifier"]
 VGG_8S = CCNN + BASELINES
 VGG_LAYERS = ["conv1_1", "conv1_2", "conv2_1", "conv2_2", "conv3_1", "conv3_2", "conv3_3",
@@ -67,10 +68,10 @@ def test_nets_are_those_that_make_nets_writes():
 
 
 def test_there_is_a_net_and_a_solver_for_every_system():
-    training = [*VGG_8S, "ccnn_tags_32s", *CONV5, *CONV4, *CLASSIFIERS,
+    training = [*VGG_8S, "ccnn_tags_32s", *CONV5, *CONV4, *LARGE_FIELD, *CLASSIFIERS,
                 *(f"head_{system}" for system in SYSTEMS)]
     assert sorted([*training, "head_tags_paper"]) == SOLVERS
-    deploy = ["trunk", "deploy_8s", "deploy_32s", "head_deploy"]
+    deploy = ["trunk", "deploy_8s", "deploy_32s", "head_deploy", "largefov_deploy"]
     assert sorted(training + deploy) == sorted(path.stem for path in (ROOT / "prototxt").glob("*.prototxt"))
 
 
@@ -104,23 +105,23 @@ PAPER = [
          {"outputs": 4096, "kernel": [4], "pad": [6], "dilation": [4]}),
         ("fc7 is 1x1", lambda n=name: conv(n, "fc7"), {"outputs": 4096, "kernel": [1], "pad": [], "dilation": []})]],
     *[row for name in ["ccnn_tags", "ccnn_crops", "ccnn_semi", "ccnn_tags_32s", "head_tags", "demo_tags"] for row in [
-        ("a_l", lambda n=name: settings(n)["fg_lower"], paper.TAGS["fg_lower"]),
-        ("the price of slack, beta", lambda n=name: settings(n)["fg_beta"], paper.TAGS["fg_beta"]),
-        ("a_0", lambda n=name: settings(n)["bg_lower"], paper.TAGS["bg_lower"]),
-        ("b_0", lambda n=name: settings(n)["bg_upper"], paper.TAGS["bg_upper"])]],
+        ("a_l", lambda n=name: settings(n)["fg_lower"], paper.TAG_BOUNDS["fg_lower"]),
+        ("the price of slack, beta", lambda n=name: settings(n)["fg_beta"], paper.TAG_BOUNDS["fg_beta"]),
+        ("a_0", lambda n=name: settings(n)["bg_lower"], paper.TAG_BOUNDS["bg_lower"]),
+        ("b_0", lambda n=name: settings(n)["bg_upper"], paper.TAG_BOUNDS["bg_upper"])]],
     *[row for name in ["ccnn_shares", "head_shares", "conv5_shares", "demo_shares"] for row in [
-        ("a_l", lambda n=name: settings(n)["fg_lower"], paper.TAGS["fg_lower"]),
-        ("the price of slack, beta", lambda n=name: settings(n)["fg_beta"], paper.TAGS["fg_beta"])]],
+        ("a_l", lambda n=name: settings(n)["fg_lower"], paper.TAG_BOUNDS["fg_lower"]),
+        ("the price of slack, beta", lambda n=name: settings(n)["fg_beta"], paper.TAG_BOUNDS["fg_beta"])]],
     *[row for name in ["ccnn_size", "head_size", "conv5_size", "demo_size"] for row in [
-        ("large classes: a_l", lambda n=name: settings(n)["fg_lower"], paper.SIZE["fg_lower"]),
+        ("large classes: a_l", lambda n=name: settings(n)["fg_lower"], paper.SIZE_BOUNDS["fg_lower"]),
         ("which is hard", lambda n=name: float(settings(n)["fg_beta"]), math.inf),
         ("small classes: b_l; a deviation, which the README states, where the trunk is frozen",
          lambda n=name: settings(n)["small_upper"],
-         0.1 if name in ("head_size", "conv5_size") else paper.SIZE["small_upper"]),
-        ("a_0 (supplement, III)", lambda n=name: settings(n)["bg_lower"], paper.SIZE["bg_lower"]),
-        ("b_0", lambda n=name: settings(n)["bg_upper"], paper.SIZE["bg_upper"])]],
+         0.1 if name in ("head_size", "conv5_size") else paper.SIZE_BOUNDS["small_upper"]),
+        ("a_0 (supplement, III)", lambda n=name: settings(n)["bg_lower"], paper.SIZE_BOUNDS["bg_lower"]),
+        ("b_0", lambda n=name: settings(n)["bg_upper"], paper.SIZE_BOUNDS["bg_upper"])]],
     *[row for name in ["ccnn_boxes", "head_boxes"] for row in [
-        ("three quarters of a box", lambda n=name: settings(n)["fraction"], paper.BOXES["fraction"]),
+        ("three quarters of a box", lambda n=name: settings(n)["fraction"], paper.BOX_BOUNDS["fraction"]),
         ("at a price", lambda n=name: settings(n)["beta"], 10)]],
     *[("random crops", lambda n=name: settings(n, "data")["crop"], 321) for name in ["ccnn_crops", "em_adapt_crops"]],
     ("momentum of the paper's schedule on features", lambda: read("solvers", "head_tags_paper").momentum,
@@ -140,7 +141,8 @@ def test_weights_decay_and_biases_learn_twice_as_fast():
         for l in read("prototxt", path.stem).layer:
             if l.type == "Convolution":
                 frozen = l.name == "fc8_image" and path.stem in ("head_em_adapt", "head_em_adapt_crops", "head_mil_fcn")
-                rates = [(0, 0), (0, 0)] if frozen else [(1, 1), (2, 0)]
+                fast = 10 if path.stem.startswith("largefov") and l.name in ("fov", "fc8") else 1
+                rates = [(0, 0), (0, 0)] if frozen else [(fast, 1), (2 * fast, 0)]
                 assert [(p.lr_mult, p.decay_mult) for p in l.param] == rates, (path, l.name)
 
 
@@ -184,7 +186,7 @@ def test_the_frozen_trunk_has_vggs_own_features(tmp_path):
 def test_a_cell_of_pool4_lies_between_two_of_pool3(tmp_path):
     """It is the maximum of the cells j - 1 and j. So pool3 has one fewer, and mirrored it gives pool4 mirrored."""
     rows, columns = 5, 7
-    net = made(tmp_path / "net.prototxt", nets.input_layer("pool3", 1, 256, rows, columns) + nets.trunk_layers(4))
+    net = made(tmp_path / "net.prototxt", nets.input_layer("pool3", 1, 256, rows, columns) + nets.backbone_layers(4))
     x = np.random.default_rng(0).exponential(size=(512, rows, columns)).astype(np.float32)
 
     def pool4(conv4):
@@ -349,11 +351,11 @@ def test_only_some_systems_see_crops_masks_or_shares():
 
 
 @pytest.mark.parametrize("page, changes", [
-    ("README.md", RECIPE.bounds), ("demo/templates/demo.html", {"tags": {}, "size": {}})])
+    ("docs/photographs.md", RECIPE.bounds), ("demo/templates/demo.html", {"tags": {}, "size": {}})])
 def test_pages_tell_the_bounds_that_the_nets_have(page, changes):
     """Where a page says how much background there may be, it says what we train with."""
     words = " ".join((ROOT / page).read_text().split())
     told = re.findall(r"background (?:of )?(\d+) to (\d+) %(?: \((\d+) to (\d+) %)?", words)
     tags, size = ((f"{100 * settings['bg_lower']:.0f}", f"{100 * settings['bg_upper']:.0f}")
-                  for settings in ({**nets.TAGS, **changes["tags"]}, {**nets.SIZE, **changes["size"]}))
+                  for settings in ({**nets.TAG_SETTINGS, **changes["tags"]}, {**nets.SIZE_SETTINGS, **changes["size"]}))
     assert all(numbers[:2] == tags and numbers[2:] in (size, ("", "")) for numbers in told)

@@ -1,4 +1,5 @@
 """study/own_photographs.py: how sets are drawn, what is typed, and the table."""
+import json
 import shutil
 import subprocess
 
@@ -62,13 +63,26 @@ def test_the_table_has_means_and_the_standard_error_of_the_gain():
     gains = {(1, "tags"): 4, (2, "tags"): 6, (1, "size"): 8}
     results = [{"set": list(study.SETS[1]), "seed": seed, "kind": kind, "version": version,
                 "miou": 50 + 10 * seed + (gains[seed, kind] if version == "after" else 0)}
-               for seed, kind in gains for version in study.VERSIONS]
+               for seed, kind in gains for version in ("before", "after")]
     lines = study.table(results)
     assert lines[2] == "| aeroplane, dog, train | 1 | 60.0 | 64.0 | 60.0 | 68.0 |"
     assert lines[3] == "| aeroplane, dog, train | 2 | 70.0 | 76.0 |  |  |"
     assert lines[4] == "| mean |  | 65.0 | 70.0 | 60.0 | 68.0 |"
-    assert "".join(lines[5:]) == "\ntags: +5.0 ± 1.0 in 2 pairs\ntags and size: +6.0 ± 1.2 in 3 pairs"
+    assert "".join(lines[5:]) == "\ntags, against before: +5.0 ± 1.0 in 2 pairs" \
+        "\ntags and size, against before: +6.0 ± 1.2 in 3 pairs"
     assert study.table([])[-1].startswith("| mean |")
+
+
+def test_the_table_of_the_page_has_both_uncertainties():
+    results = [{"set": list(classes), "seed": seed, "kind": "tags", "version": "after", "miou": 60.0 + 3 * k + 2 * seed}
+               for k, classes in enumerate(study.SETS) for seed in (1, 2)]
+    lines = study.page_table(results).splitlines()
+    assert lines[0] == "| set | tags, cue: IoU |" and lines[2] == "| cat, bus, sheep | 63.0 ± 1.4 |"
+    assert lines[5] == "| **mean of easy** | 66.0 ± 1.7 ± 0.6 |" and len(lines) == 6
+    assert study.page_table(results[::2]).splitlines()[5] == "| **mean of easy** | 65.0 ± 1.7 |"        # one seed
+    assert "**mean" not in study.page_table(results[:2])
+    some = study.page_table([*results, {**results[0], "version": "none"}])
+    assert "| cat, bus, sheep | 62.0 | 63.0 ± 1.4 |" in some and "| bird, car, cow | - | 69.0 ± 1.4 |" in some
 
 
 def test_runs_are_typed_scored_and_done_once(tmp_path, monkeypatch, capsys):
@@ -82,7 +96,7 @@ def test_runs_are_typed_scored_and_done_once(tmp_path, monkeypatch, capsys):
         mask[8:30, 8:40] = [CAT, BUS, SHEEP, 0][k % 4]
         mask[:5] = DOG if k % 4 == 3 else 0                 # counts as background
         save_mask(root / f"SegmentationClass/{id}.png", mask)
-    monkeypatch.setattr(study, "SETS", study.SETS[:1])
+    monkeypatch.setitem(study.CHOICES, "easy", study.SETS[:1])
     monkeypatch.setattr(study, "WITHOUT", 2)
     typed = []
 
@@ -103,28 +117,32 @@ def test_runs_are_typed_scored_and_done_once(tmp_path, monkeypatch, capsys):
     (before / "tools").mkdir(parents=True)
     (before / "tools/learn.py").write_text("")
     arguments = ["--root", str(root), "--folder", str(tmp_path / "out"), "--seeds", "1", "--jobs", "1",
-                 "--before", str(before)]
+                 "--before", str(before), "--none"]
     study.main(arguments)
-    assert len(typed) == 2 * (2 + 2) and "| cat, bus, sheep | 1 | " in capsys.readouterr().out
+    assert len(typed) == 3 * (2 + 2) and "| cat, bus, sheep | 1 | " in capsys.readouterr().out
     results = {(r["version"], r["kind"]): r for r in study.collect(tmp_path / "out")}
-    assert len(results) == 4
+    assert len(results) == 6 and sum("--cue none" in line for line in typed) == 2
     for kind in study.KINDS:
         assert results["after", kind]["miou"] == 100 and results["after", kind]["iou"] == [100] * 4
+        assert results["after", kind]["boundary"] == results["after", kind]["band"] == 100
         assert results["before", kind]["iou"][1:] == [0, 0, 0]
     study.main(arguments)
-    study.main(["--report", "--folder", str(tmp_path / "out")])
-    assert len(typed) == 8                                 # nothing is done twice
+    study.main(["--report", "--folder", str(tmp_path / "out"), "--out", str(tmp_path)])
+    kept = json.loads((tmp_path / "own_photographs.json").read_text())
+    assert len(kept) == 6 and all(tuple(one) == study.KEPT for one in kept)
+    assert len(typed) == 12                                # nothing is done twice
     with pytest.raises(UserError, match="is not a checkout of an older version"):
         study.main(["--before", str(tmp_path)])
 
 
 def test_a_command_that_fails_is_named(tmp_path):
-    draw = study.Draw(study.SETS[0], 1, "after", [], [], {}, tmp_path, tmp_path / "out", None)
+    draw = study.Draw(study.SETS[0], 1, "after", [], [], {}, tmp_path, tmp_path / "out", None, ["tags"])
     draw.place.mkdir(parents=True)
     with pytest.raises(UserError, match="log.txt: tools/learn.py ended with status 2; see there"):
         study.run("tools/learn.py {photos}/nothing", draw)
     assert "no such folder" in (draw.place / "log.txt").read_text()
-    for line in study.commands("tags"):
+    assert "--trainer caffe" in study.commands("tags", "caffe")[0]
+    for line in [*study.commands("tags", "none"), *study.commands("size", "caffe")]:
         assert shutil.which(f"{study.ROOT}/{line.split()[0]}")
         usage = subprocess.run([f"{study.ROOT}/{line.split()[0]}", "--help"], capture_output=True, text=True).stdout
         assert all(word in usage for word in line.split() if word.startswith("--"))

@@ -14,9 +14,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = "models", "prototxt", "solvers"         # what the wheel holds besides the package, as ccnn/_files
-# They need NumPy, SciPy, pytest and hypothesis only.
-SOLVER_TESTS = ["conftest.py", "crf_oracle.py", "oracles.py", "problems.py", "test_batch.py", "test_constraints.py",
-                "test_dense_crf.py", "test_dual.py", "test_exponential.py", "test_grouping.py", "test_cpu_check.py"]
 
 
 def sources(folder):
@@ -65,7 +62,8 @@ def test_wheel_and_sdist_hold_the_package_only(tmp_path):
     kinds = "*.py", "*.pyi", "*.proto", "py.typed", "page/*", "templates/*"
     modules = {path.relative_to(ROOT).as_posix() for kind in kinds
                for path in (ROOT / "ccnn").rglob(kind)}
-    compiled = {f"ccnn/{path.parent.name}/{path.stem}" for path in (ROOT / "cython").rglob("*.pyx")}
+    compiled = {f"ccnn/{path.parent.name}/{path.stem}" for path in (ROOT / "cython").rglob("*.pyx")} | {
+        "ccnn/_memoryviews"}
     assert {name for name in held if not name.endswith(".so")} == modules | {f"ccnn/_files/{name}" for name in files}
     assert {name.split(".")[0] for name in held if name.endswith(".so")} == compiled
 
@@ -100,15 +98,42 @@ def test_clean_environment(tmp_path, version):
     bare = "import sys; sys.modules.update(dict.fromkeys(['PIL', 'tqdm'])); import ccnn; print(ccnn.__version__)"
     assert run(python, "-c", bare, cwd="/").strip() == ccnn_version()
 
-    tests = tmp_path / "tests"
-    tests.mkdir()
-    for name in SOLVER_TESTS:
-        shutil.copy(ROOT / "tests" / name, tests)
     numpys = ["numpy>=2"] if version >= "3.13" else ["numpy>=2", "numpy==1.26.*"]        # 1.26 ends at Python 3.12
     for numpy in numpys:
         run(python, "-m", "pip", "install", "--only-binary", ":all:", numpy, "scipy")
-        said = run(python, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", ".", cwd=tests)
+        said = run(python, ROOT / "tests/solver_tests.py")
         print(version, numpy, said.splitlines()[-1])
+
+
+def test_without_pythons_headers_one_line_says_what_to_install(tmp_path):
+    """Debian's and Ubuntu's python3 has no Python.h; the compiler's own message is long."""
+    repository = sources(tmp_path / "sources")
+    program = ("import runpy, sys, sysconfig, Cython.Build\n"
+               "old, Cython.Build.cythonize = sysconfig.get_path, lambda *_, **settings: []\n"
+               "sysconfig.get_path = lambda name, *rest: '/nowhere' if name == 'include' else old(name, *rest)\n"
+               "sys.argv = ['setup.py', 'build_ext']\n"
+               "runpy.run_path('setup.py')\n")
+    done = subprocess.run([sys.executable, "-c", program], cwd=repository, capture_output=True, text=True)
+    said = done.stderr.splitlines()[-1]
+    assert done.returncode and re.match(r"ccnn: /nowhere/Python\.h is missing.*apt-get install python3\.\d+-dev", said)
+    assert "compilation terminated" not in done.stdout + done.stderr
+
+
+COMPILERS = {"clang": {"CC": "clang"}, "no vectors": {"CFLAGS": "-g0 -DCCNN_PLAIN"},
+             "baseline": {"CCNN_ARCH": "x86-64"}}
+
+
+@pytest.mark.every_python
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_other_compilers(tmp_path, compiler):
+    """The solver's and the CRF's tests, as another compiler or processor has them."""
+    found, settings = find_python("3.11"), COMPILERS[compiler]
+    if found is None or not shutil.which(settings.get("CC", "cc")):
+        pytest.skip(f"needs Python 3.11 and {settings.get('CC', 'cc')}")
+    run(found, "-m", "venv", tmp_path / "venv")
+    python = tmp_path / "venv/bin/python"
+    run(python, "-m", "pip", "install", sources(tmp_path / "sources"), "pytest", "hypothesis", **settings)
+    print(compiler, run(python, ROOT / "tests/solver_tests.py").splitlines()[-1])
 
 
 def test_citation_names_this_version():

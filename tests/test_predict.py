@@ -16,6 +16,7 @@ from ccnn.images.masks import Lost, mask_settings
 from ccnn.images.reading import read_image, read_mask
 from ccnn.inference import predict
 from ccnn.inference.engines import ENGINES, load_forward
+from ccnn.nets.backbones import DEFAULT
 from ccnn.training.features import features_shape
 
 RED = (4 * np.arange(60)).astype(np.uint8)          # exceeds 128 from column 33 on
@@ -178,7 +179,7 @@ def test_a_photograph_without_permission_is_not_called_damaged(tmp_path, monkeyp
     def refuse(*_, **options):
         raise PermissionError(13, "Permission denied")
     monkeypatch.setattr(Image, "open", refuse)
-    for read in (read_image, lambda path: features_shape(path, 224)):
+    for read in (read_image, lambda path: features_shape(DEFAULT, path, 224)):
         with pytest.raises(ImageError, match="a.png: may not be read"):
             read(tmp_path / "a.png")
 

@@ -9,6 +9,7 @@ from tiny_probabilities import arguments, make_probabilities
 from ccnn._util.errors import UserError
 from ccnn.cli import crf as crf_tool
 from ccnn.crf import dense as crf
+from ccnn.inference.probabilities import read_probabilities
 
 
 @pytest.fixture(scope="module")
@@ -98,4 +99,11 @@ def test_what_the_crf_takes_is_told_at_the_end(tmp_path, capsys):
                        f"sofa in {tmp_path}/authors/00.png")
     _, kept, removed = told("heads", tmp_path / "p")                    # eleven more
     assert kept.startswith("11 masks: kept") and kept.count(" in ") == 10 and kept.endswith("10.png and 1 more")
-    assert told("heads", tmp_path / "p") == [f"0 masks in {tmp_path}/heads"]
+    assert told("heads", tmp_path / "p") == ["no new mask was made"]
+
+
+def test_other_members_of_a_file_are_not_read(tmp_path):
+    """Tens of thousands of them would take minutes."""
+    p = np.full((2, 3, 4), 0.5, np.float16)
+    np.savez(tmp_path / "a.npz", probabilities=p, other=np.array([{}], object))
+    assert (read_probabilities(tmp_path / "a.npz") == p).all()

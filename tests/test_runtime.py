@@ -5,16 +5,19 @@ from an archive on disk, made of what this repository's own set-up downloaded an
 no network. In place of requirements.txt, pip installs a wheel that points at the packages already in .caffe/.
 """
 import ctypes
+import functools
+import http.server
 import os
 import re
 import shutil
 import signal
 import subprocess
-import time
+import threading
 import zipfile
 from pathlib import Path
 
 import pytest
+from waiting import wait_for
 
 REPO = Path(__file__).resolve().parent.parent
 CAFFE = REPO / ".caffe"
@@ -176,13 +179,14 @@ print({line.split()[-1] for line in open("/proc/self/maps") if "/libblas.so.3" i
 
 def test_activate_in_any_shell(tmp_path):
     activate = f". '{CAFFE}/activate'"
-    ask = "command -v caffe && command -v python3 && echo $PATH && python3 -c 'import ccnn, caffe'"
+    ask = "command -v caffe && command -v python3 && command -v ccnn && echo $PATH && ccnn --version && " \
+          "python3 -c 'import ccnn, caffe'"
     for shell in "bash", "sh":
         done = run(shell, "-uc", f"{activate} && {activate} && {ask}", cwd=tmp_path, env=clean_environment())
         assert done.returncode == 0, done.stdout
         lines = done.stdout.splitlines()
-        assert lines[:2] == [f"{CAFFE}/bin/caffe", f"{CAFFE}/bin/python3"]
-        assert lines[2].count(f"{CAFFE}/bin") == 1
+        assert lines[:3] == [f"{CAFFE}/bin/caffe", f"{CAFFE}/bin/python3", f"{CAFFE}/bin/ccnn"]
+        assert lines[3].count(f"{CAFFE}/bin") == 1 and re.fullmatch(r"\d+\.\d+\.\d+", lines[4])
 
 
 def test_solver_leaves_denormal_numbers_alone():
@@ -262,9 +266,7 @@ class Copy:
         """Start the set-up and kill all of it, apt, dpkg-deb and pip included, as soon as ready() holds."""
         process = subprocess.Popen([str(self.folder / "tools/get_caffe.sh")], env=self.env, start_new_session=True,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        while not ready():
-            assert process.poll() is None, process.stdout.read().decode()
-            time.sleep(0.005)
+        wait_for(ready, "the moment of the kill", process)
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         assert process.returncode == -signal.SIGKILL
@@ -284,6 +286,7 @@ def snapshot(*folders):
     return seen
 
 
+@pytest.mark.faults
 def test_killed_set_up_completes_and_writes_nothing_elsewhere(tmp_path, archive):
     copy = Copy(tmp_path / "with a space", archive)
     copy.home.joinpath(".profile").write_text("")
@@ -306,8 +309,7 @@ def test_killed_set_up_completes_and_writes_nothing_elsewhere(tmp_path, archive)
         assert not caffe.joinpath("bin/python").exists()            # half a Caffe is never shown
 
     first = subprocess.Popen([str(copy.folder / "tools/get_caffe.sh")], env=copy.env, stdout=subprocess.PIPE, text=True)
-    while not caffe.joinpath("lock").exists():
-        time.sleep(0.005)
+    wait_for(caffe.joinpath("lock").exists, "the lock", first)
     second = copy.set_up()                                          # two at once
     output = first.communicate()[0]
     assert first.returncode == second.returncode == 0, output + second.stdout
@@ -367,6 +369,42 @@ def test_what_the_machine_lacks_is_said_in_one_line(tmp_path, archive, machine, 
     assert len(errors) == 1, failed.stdout
     assert re.match("get_caffe: error: .*" + message, errors[0])
     assert not copy.folder.joinpath(".caffe/bin").exists()
+
+
+def test_a_release_that_has_left_the_mirrors_comes_from_the_archive_of_former_ones(tmp_path, archive):
+    """The machine's mirror lacks it; the archive beside that has it. One line says which served."""
+    site = tmp_path / "site"
+    site.joinpath("debian").mkdir(parents=True)
+    site.joinpath("debian-archive").mkdir()
+    site.joinpath("debian-archive/debian").symlink_to(archive)
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=site)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_address[1]}"
+    surroundings = tools_without(tmp_path / "new", "apt-get")
+    knows = tmp_path / "new/apt-get"            # this machine's sources, as apt tells them
+    knows.write_text(f"""#!/bin/sh
+case "$*" in *--print-uris*) echo "'{address}/debian/dists/trixie/InRelease' trixie_InRelease 0" ;;
+*) exec {shutil.which("apt-get")} -o Acquire::http::Proxy=DIRECT "$@" ;; esac
+""")
+    knows.chmod(0o755)
+    try:
+        copy = Copy(tmp_path / "one/copy")
+        done = copy.set_up(**surroundings)
+        assert done.returncode == 0 and copy.works(), done.stdout
+        assert f"get_caffe: fetching Caffe and its libraries from {address}/debian-archive/debian (archive of former" \
+               " releases)" in done.stdout.splitlines()
+        site.joinpath("debian-archive/debian").unlink()
+        failed = Copy(tmp_path / "two/copy").set_up(**surroundings)
+        assert failed.returncode == 1 and re.search(r'no Debian suite "bullseye" on.*/debian .*/debian-archive/debian; '
+                                                    "set DEBIAN_MIRROR", failed.stdout), failed.stdout
+        site.joinpath("debian").rmdir()
+        site.joinpath("debian").symlink_to(archive)         # the mirror has it again
+        done = Copy(tmp_path / "three/copy").set_up(**surroundings)
+        assert f"get_caffe: fetching Caffe and its libraries from {address}/debian" in done.stdout.splitlines()
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def test_altered_archive_is_refused(tmp_path, archive):

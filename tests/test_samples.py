@@ -30,7 +30,7 @@ def test_every_epoch_is_a_permutation(voc):
     ({"root": "nowhere"}, "nowhere: no such folder; ccnn get-voc fetches VOC 2012"),
     ({"root": None}, "param_str: root must be the path of a folder; got null"),
     ({"split": "train_awg"}, r"train_awg.txt: no such list of images \(there: empty, gone, train, train_aug, val\), "
-                             "and 'train_awg' is no file; ccnn get-voc"),
+                             "and 'train_awg' is not a file; ccnn get-voc"),
     ({"split": None}, "param_str: split must name a list"),
     ({"split": "empty"}, "empty.txt: lists no image"),
     ({"split": "gone"}, "gone.txt, 'gone with space': there is no such photograph in .*JPEGImages; one image id"),
@@ -38,8 +38,8 @@ def test_every_epoch_is_a_permutation(voc):
     ({"classes": "no.txt"}, "no.txt: cannot read the class list: No such file"),
     ({"tags_from": "no.csv"}, "no.csv: cannot read the tags: No such file"),
     ({"miror": True}, "param_str: unknown setting 'miror'; did you mean 'mirror'"),
-    ({"tops": ["data", "tag"]}, "param_str: tops must be a list of some of data, tags, share, sizes, boxes, labels, "
-                                "filled_boxes, number; 'tag' is none of them, did you mean 'tags'"),
+    ({"tops": ["data", "tag"]}, "param_str: tops must be a list of some of data, tags, share, sizes, boxes, cue, "
+                                "labels, filled_boxes, number; 'tag' is none of them, did you mean 'tags'"),
     ({"tops": ["tags", "tags"]}, "param_str: tops"),
     ({"tops": []}, "param_str: tops"),
     ({"crop": -3}, "param_str: crop must be a whole number, 0 or more; got -3"),

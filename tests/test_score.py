@@ -289,7 +289,7 @@ def listed(text):
     (listed(b"../../x\n"), [], "not an image id"),
     (listed(b"x\nx\n"), [], "val.txt, line 2: lists 'x' twice, first in line 1"),
     (listed(b"\xff\xfe"), [], "not a text file"),
-    (None, ["--split", "none"], r"none.txt: no such list of images \(there: .*val\), and 'none' is no file"),
+    (None, ["--split", "none"], r"none.txt: no such list of images \(there: .*val\), and 'none' is not a file"),
     (None, ["nowhere"], "nowhere: no such folder of masks"),
     (None, ["x=nowhere,"], "nowhere: no such folder"),
     (None, ["x=,"], "'x=,': names no folder"),

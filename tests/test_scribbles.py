@@ -9,6 +9,7 @@ from ccnn._util.errors import ImageError, UserError
 from ccnn.data.samples import FeatureSamples, Samples, folder_settings
 from ccnn.nets.backbones import VGG16
 from ccnn.nets.prototxt import own_nets
+from ccnn.supervision.marks import spread_marks
 
 VOID = 255
 
@@ -144,3 +145,20 @@ def test_own_nets_learn_from_scribbles_and_rules(own, tmp_path):
     assert np.allclose(p[expected()[0][known], known.nonzero()[0], known.nonzero()[1]], 1, atol=1e-5)
     assert q[1].mean() < 0.6 and p[1].mean() > 0.6 - 1e-4            # [cat] least; 4 of 30 cells are known
     assert p[1, :, -1].mean() > 0.1 - 1e-4
+
+
+def test_cells_follow_the_mark_that_they_are_most_like():
+    """Left and right halves look different; the net calls everything background."""
+    f, x = np.zeros((3, 6, 8), np.float32), np.zeros((2, 6, 8))
+    f[0], x[0, :, :4], x[1, :, 4:] = 2, 1, 1
+    cells = np.full((6, 8), VOID, np.uint8)
+    assert np.array_equal(spread_marks(f, x, cells), f)             # nothing is marked
+    cells[2, 1] = 1
+    found = spread_marks(f, x, cells)
+    assert found[1, 2, 1] == 3 and found[:, 2, 1].argmax() == 1     # the mark leads by the margin
+    near, far, other = found[1, 2, 2], found[1, 5, 1], found[1, 2, 4]
+    assert 3 > near > far > 100 * other >= 0                        # nearer and more alike: more
+    assert np.array_equal(found[[0, 2]], f[[0, 2]])                 # other labels stay as they are
+    cells[2, 2] = 0                                                 # the net is right there
+    held = spread_marks(f, x, cells)
+    assert np.array_equal(held[:, 2, 2:4], f[:, 2, 2:4]) and held[1, 2, 1] == 3 and held[1, 2, 0] == found[1, 2, 0]

@@ -49,7 +49,7 @@ def test_mistakes_are_named_in_one_line(options, message):
     (TEXT, ["a"], ["", 1, None]),
     (SWITCH, [True, False], [0, 1, "true", None]),
     (NAMES, [["a"], ["a", "b"]], [[], ["a", "a"], ["a", 1], "a", [["a"]], None]),
-    (one_of("stop", "skip"), ["stop"], ["", "stopp", None]),
+    (one_of(("stop", "skip")), ["stop"], ["", "stopp", None, ["stop"]]),
     (optional(WHOLE), [None, 3], [-1, "3"]),
 ])
 def test_kinds(kind, good, bad):

@@ -6,19 +6,20 @@ import tempfile
 from pathlib import Path
 
 import caffe
-import choices
 import crf_sizes
 import experiments
-import further
+import extra_knowledge
+import fill_pages
+import hyperparameters
 import numpy as np
-import pages
+import own_photographs
 import points
 import pytest
-import small_things
+import small_objects
 import study_runs as runs
 import study_tables
 import superpixels
-import teach
+import teacher_masks
 from test_training import workplace
 from tiny_voc import make_voc
 
@@ -66,7 +67,7 @@ def here(drawn, tmp_path, monkeypatch):
     for name in ("classifier", "classifier_long", "tags", "full"):
         experiment = experiments.EXPERIMENTS[name]
         monkeypatch.setitem(experiments.EXPERIMENTS, name, experiment._replace(changes=("max_iter=4", "snapshot=4")))
-    monkeypatch.setattr(runs, "VGG16", runs.VGG16._replace(file=drawn / TRUNK))
+    monkeypatch.setattr(runs, "BACKBONE", runs.BACKBONE._replace(file=drawn / TRUNK))
     workplace(tmp_path)
     (tmp_path / "data").symlink_to(drawn / "data")
     monkeypatch.chdir(tmp_path)
@@ -313,12 +314,12 @@ def test_the_row_of_points(here):
 
 def test_what_p_becomes_if_more_is_known(here, monkeypatch, capsys):
     monkeypatch.setitem(experiments.EXPERIMENTS, "shares", experiments.EXPERIMENTS["shares"]._replace(areas=5))
-    monkeypatch.setattr(further, "EVERY", 4)
+    monkeypatch.setattr(extra_knowledge, "EVERY", 4)
     run("classifier", "tags", "shares", "--seeds", 1)
     capsys.readouterr()
-    further.main(["--out", "docs"])
-    result = json.loads(Path("docs/further.json").read_text())
-    assert capsys.readouterr().out.startswith(further.table(result))
+    extra_knowledge.main(["--out", "docs"])
+    result = json.loads(Path("docs/extra_knowledge.json").read_text())
+    assert capsys.readouterr().out.startswith(extra_knowledge.table(result))
     assert all(0 <= part <= 1 for part in result["right cues"].values())
     found = result["miou"]
     assert len(found) == 15 and len(set(found.values())) > 8
@@ -326,16 +327,16 @@ def test_what_p_becomes_if_more_is_known(here, monkeypatch, capsys):
 
 
 def test_the_rim_and_the_nets_own_area():
-    edge = further.rim(16, 24)
+    edge = extra_knowledge.rim(16, 24)
     assert edge.dtype == bool and np.array_equal(~edge.reshape(16, 24)[2:-2, 3:-3], np.ones((12, 18), bool))
     assert edge.sum() == 16 * 24 - 12 * 18
     tags = ccnn.tag_constraints(np.isin(np.arange(21), (0, 3)))
     f = np.zeros((21, edge.size))
-    row = further.with_rows(tags, [(0, edge)], further.RIM[1])
+    row = extra_knowledge.with_rows(tags, [(0, edge)], extra_knowledge.RIM[1])
     assert ccnn.maximize(f, row).p[0, edge].mean() == pytest.approx(0.8, abs=1e-4)
     assert ccnn.maximize(f, tags).p[0, edge].mean() < 0.6
     f[0, :192], f[0, 192:] = np.log(20), -np.inf            # q is a half there, and nothing elsewhere
-    assert further.own_area(f) == pytest.approx(0.25)
+    assert extra_knowledge.own_area(f) == pytest.approx(0.25)
 
 
 def test_cues_are_the_hottest_and_the_coldest_cells():
@@ -343,21 +344,21 @@ def test_cues_are_the_hottest_and_the_coldest_cells():
     heat[3, :4], heat[7, 2:8] = (9, 8, 7, 6), (8, 3, 9, 9, 2, 1)
     heat[5] = 99                # not tagged
     heat[3, 30:] = heat[7, 30:] = -1
-    found = further.cells_of_cues(heat, np.array([3, 7]))
+    found = extra_knowledge.cells_of_cues(heat, np.array([3, 7]))
     assert np.flatnonzero(found == 3).tolist() == [0, 1] and np.flatnonzero(found == 7).tolist() == [4, 5]
     assert np.count_nonzero(found == 0) == 8 and set(np.flatnonzero(found == 0)) <= set(range(30, 40))
     assert np.count_nonzero(found == 255) == 28
 
 
 def test_cues_as_rows(monkeypatch):
-    monkeypatch.setattr(further, "CUE_PRICE", np.inf)
+    monkeypatch.setattr(extra_knowledge, "CUE_PRICE", np.inf)
     cells = np.full(50, 255)
     cells[:10], cells[10:14] = 0, 3
     tags = ccnn.tag_constraints(np.isin(np.arange(21), (0, 3)))
-    p = ccnn.maximize(np.zeros((21, 50)), further.with_rows(tags, further.by_label(cells))).p
+    p = ccnn.maximize(np.zeros((21, 50)), extra_knowledge.with_rows(tags, extra_knowledge.by_label(cells))).p
     assert p[0, :10].mean() == pytest.approx(0.7, abs=1e-4) and p[3, 10:14].mean() == pytest.approx(0.7, abs=1e-4)
     assert p[0, 14:].mean() < 0.65
-    p = ccnn.maximize(np.zeros((21, 50)), further.known(tags, cells)).p
+    p = ccnn.maximize(np.zeros((21, 50)), extra_knowledge.known(tags, cells)).p
     assert p[0, :10].min() == p[3, 10:14].min() == 1 and p[0, 14:].max() < 1
 
 
@@ -377,7 +378,7 @@ def test_superpixels_keep_to_the_edges_of_a_photograph():
 def test_cues_grow_to_their_superpixels():
     parts, cues = np.repeat(np.arange(5), 10), np.full(50, 255)
     cues[[0, 1, 12, 13, 20]], cues[[11, 29]] = 3, 0             # a cue of 0 among those of 3; one of each
-    found = further.by_superpixel(cues, parts)
+    found = extra_knowledge.by_superpixel(cues, parts)
     assert [label for label, _ in found] == [3, 3, 0]
     assert [np.flatnonzero(region).tolist() for _, region in found] == [[*range(k, k + 10)] for k in (0, 10, 20)]
 
@@ -386,7 +387,7 @@ def test_averaged_scores_make_one_p_of_a_superpixel():
     """The same as rows that say that p is equal in the cells of a part."""
     f, parts = np.random.default_rng(2).normal(0, 2, (3, 12)), np.repeat(np.arange(4), 3)
     c = ccnn.tag_constraints([True, True, False], bg_upper=0.4)
-    p = ccnn.maximize(further.averaged(f, parts), c).p
+    p = ccnn.maximize(extra_knowledge.averaged(f, parts), c).p
     assert np.ptp(p.reshape(3, 4, 3), axis=2).max() < 1e-9 < np.ptp(p)
     equal = np.zeros((4, 2, 3, 12))
     for part in range(4):
@@ -400,10 +401,10 @@ def test_averaged_scores_make_one_p_of_a_superpixel():
 def test_bounds_are_learnt_from_masks():
     """Label 3 covers 0.1, 0.2 .. 1 of ten masks, and label 5 none."""
     masks = [np.repeat([3, 0, 255], [k, 10 - k, 7]) for k in range(1, 11)]
-    lower, upper = further.learn_bounds(masks)
+    lower, upper = extra_knowledge.learn_bounds(masks)
     assert lower[3] == pytest.approx(0.19) and lower[0] == pytest.approx(0.18) and upper == pytest.approx(0.81)
-    assert lower[5] == paper.TAGS["fg_lower"]
-    c = further.with_bounds(ccnn.tag_constraints(np.isin(np.arange(21), (0, 3, 5)), bg_upper=upper), lower)
+    assert lower[5] == paper.TAG_BOUNDS["fg_lower"]
+    c = extra_knowledge.with_bounds(ccnn.tag_constraints(np.isin(np.arange(21), (0, 3, 5)), bg_upper=upper), lower)
     assert c.b.tolist() == [lower[3], lower[5], 0.3, -upper]
 
 
@@ -431,7 +432,7 @@ def test_a_taught_mask_is_p_with_the_edges_of_the_photograph():
     rgb[:, 58:] = 220
     p = np.zeros((21, 11, 15), np.float32)
     p[0, :, :8], p[3, :, :8], p[0, :, 8:], p[3, :, 8:] = 0.8, 0.2, 0.2, 0.8
-    found = np.asarray(teach.mask(np.log(p[[0, 3]]), rgb, np.array([0, 3]), 112, crf.PRESETS["heads"]))
+    found = np.asarray(teacher_masks.mask(np.log(p[[0, 3]]), rgb, np.array([0, 3]), 112, crf.PRESETS["heads"]))
     assert np.array_equal(found, np.where(np.arange(112) < 58, 0, 3) * np.ones((80, 1), int))
 
 
@@ -441,7 +442,7 @@ def test_em_adapt_teaches_what_it_trains_with(root):
     f[0] += 3                   # without a bias, the background would win nearly everywhere
     tags = np.zeros(21, np.float32)
     tags[[0, 4, 9]] = 1
-    blobs, latent = teach.adapted(SYSTEMS["em_adapt"].settings)
+    blobs, latent = teacher_masks.adapted(SYSTEMS["em_adapt"].settings)
     labels, scores = latent([tags], f)
     assert (blobs, labels.tolist(), scores.shape) == (("tags",), [0, 4, 9], (3, 9, 11))
     best = labels[scores.argmax(axis=0)]
@@ -467,20 +468,20 @@ def net_of_loss(system, shape):
 def test_small_and_large_things(tmp_path, monkeypatch, capsys):
     """Of things that are known by hand: three quarters of a large cat are found; of two small birds one, all of it,
     with as much of the background, and none of the other."""
-    monkeypatch.setattr(small_things, "ROWS", ("tags",))
+    monkeypatch.setattr(small_objects, "ROWS", ("tags",))
     C = np.zeros((2, 21, 21), np.int32)
     C[0, 8, 8], C[0, 8, 0], C[0, 0, 0], C[0, 3, 3], C[0, 0, 3] = 300, 100, 460, 40, 40
     C[1, 3, 0], C[1, 0, 0] = 60, 940
     with pytest.raises(UserError, match=r"confusions.npz: no such file; run study/study.py tags"):
-        small_things.main(["--folder", str(tmp_path)])
+        small_objects.main(["--folder", str(tmp_path)])
     (tmp_path / "tags/1").mkdir(parents=True)
     for damaged in (b"", b"PK\3\4 cut"):
         (tmp_path / "tags/1/confusions.npz").write_bytes(damaged)
         with pytest.raises(UserError, match=r"confusions.npz: is damaged; remove .*score.json, and run"):
-            small_things.main(["--folder", str(tmp_path)])
+            small_objects.main(["--folder", str(tmp_path)])
     np.savez_compressed(tmp_path / "tags/1/confusions.npz", C)
-    small_things.main(["--folder", str(tmp_path), "--out", str(tmp_path)])
-    found, = json.loads((tmp_path / "small_things.json").read_text())
+    small_objects.main(["--folder", str(tmp_path), "--out", str(tmp_path)])
+    found, = json.loads((tmp_path / "small_objects.json").read_text())
     for size, things, *means in (("small", 2, 50.0, 50.0, 25.0), ("large", 1, 0.0, 75.0, 75.0)):
         assert found[size]["things"] == things
         assert [found[size][what][0] for what in ("missed", "found", "iou")] == means
@@ -491,7 +492,7 @@ def test_small_and_large_things(tmp_path, monkeypatch, capsys):
 def test_the_deviation_of_things_over_images():
     """Half of 400 things, one an image, are found: sqrt(0.25 / 400) = 2.5 %."""
     values = np.repeat([0.0, 1.0], 200)[:, None]
-    mean, error = small_things.mean_of_things(values, np.ones((400, 1), bool))
+    mean, error = small_objects.mean_of_things(values, np.ones((400, 1), bool))
     assert mean == 50 and 2.1 < error < 2.9
 
 
@@ -595,8 +596,8 @@ def test_a_report_of_nothing_is_refused(tmp_path, monkeypatch):
     """And leaves what docs/ has."""
     monkeypatch.chdir(tmp_path)
     Path("docs").mkdir()
-    for tool in (study, choices):
-        with pytest.raises(UserError, match="has no finished (run|trial); run study/(study|choices).py first"):
+    for tool in (study, hyperparameters):
+        with pytest.raises(UserError, match="has no finished (run|trial); run study/(study|hyperparameters).py first"):
             tool.main(["--report", "--out", "docs"])
     assert not list(Path("docs").iterdir())
 
@@ -631,7 +632,7 @@ RESULTS = [
     *made("tags", 30, 31, 32, authors=[33, 35], heads=[36], spread=1),
     *made("size", 30.5, 31.5, 32.5, spread=1),
     *made("semi_5_percent", 33, 35),
-    *[r for bounds, miou in zip(paper.BOUNDS[1:], (32.5, 33.5, 34.5,  32.5, 33.5, 34.5, 35.5,  29.5, 33.5, 35.5))
+    *[r for bounds, miou in zip(paper.BOUNDS_TRIED[1:], (32.5, 33.5, 34.5,  32.5, 33.5, 34.5, 35.5,  29.5, 33.5, 35.5))
       for r in made(experiments.bounds_name(*bounds[:3]), miou)],
 ]
 
@@ -759,14 +760,14 @@ def test_the_tables_of_larger_images_and_of_a_tuned_crf():
 # --- what is documented
 
 def test_the_pages_are_those_of_the_stored_runs(root):
-    """`study/pages.py` filled them in from study/results/."""
-    for path, text in pages.pages(pages.Study.read()).items():
-        assert (root / path).read_text() == text, f"{path}: run study/pages.py"
+    """`study/fill_pages.py` filled them in from study/results/."""
+    for path, text in fill_pages.pages(fill_pages.Study.read()).items():
+        assert (root / path).read_text() == text, f"{path}: run study/fill_pages.py"
 
 
 def test_the_pages_have_every_table(root):
-    texts = "".join((root / page).read_text() for page in pages.PAGES)
-    assert set(re.findall(r"<!-- table (\w+) -->", texts)) == pages.Study.read().tables.keys()
+    texts = "".join((root / page).read_text() for page in fill_pages.PAGES)
+    assert set(re.findall(r"<!-- table (\w+) -->", texts)) == fill_pages.Study.read().tables.keys()
     assert not re.findall(r"^\s*(?:- )?<!-- (?!table|/).*", texts, re.M)         # Markdown ends a paragraph there
 
 
@@ -779,7 +780,7 @@ THINGS = {"things": 1234, "missed": [5.0, 1.0], "found": [70.2, 1.0], "iou": [9.
 
 
 def test_the_table_of_the_search():
-    assert cells(pages.search_table(SEARCH)) == {
+    assert cells(fill_pages.search_table(SEARCH)) == {
         "no CRF": ["40.0"], **{f"`{name}`": ["41.0"] for name in crf.PRESETS}, "the best found": ["44.1"]}
 
 
@@ -789,9 +790,11 @@ def test_a_figure_of_the_pages(tmp_path):
     sizes = [{"crf": kind, "side": side, "images": 104, "miou": 40 - side / 1000, "seconds": 0.5}
              for kind in study_tables.CRFS for side in crf_sizes.SIDES]
     solved = [{"row": "size", "method": "pga", "iterations": [49, 50, 1, 7], "ms": [0.1] * 4}]
-    found = pages.Study(study_tables.summary(RESULTS), trials, solved, {
+    found = fill_pages.Study(study_tables.summary(RESULTS), trials, solved, {
         "miou": {"tags": 37.8}, "contradictory": {"tags": 0}, "images": 265, "right cues": {"classes": 0.613}}, sizes,
-        [{"row": "tags", "small": THINGS, "large": THINGS}], SEARCH)
+        [{"row": "tags", "small": THINGS, "large": THINGS}], SEARCH,
+        [{"set": classes, "seed": 1, "kind": "tags", "version": version, "miou": miou}
+         for classes in own_photographs.SETS for version, miou in (("none", 50), ("after", 75.04))], [])
     page = tmp_path / "page.md"
     for words, figure in (
             ("mean tags", "31.0 ± 1.0"), ("mean tags authors", "34.0 ± 1.4"), ("mean mil_base ilp", "45.0"),
@@ -803,36 +806,39 @@ def test_a_figure_of_the_pages(tmp_path):
             ("held tags 1e-3 ilp", "20.0"),
             ("found_crf", "weight 4, 40 pixels of 500, 9 levels"),
             ("bounds 0.1 0.2 0.8", "+4.0"), ("deviation", "2.13"), ("below_50 size", "75"), ("cues classes", "61"),
-            ("p_with tags", "37.8"), ("things tags small things", "1,234"), ("things tags large found", "70.2")):
+            ("p_with tags", "37.8"), ("things tags small things", "1,234"), ("things tags large found", "70.2"),
+            ("own easy tags after", "75.0"), ("own_gain easy", "+25.0")):
         page.write_text(f"It is <!-- {words} -->old\n<!-- / -->.")
-        assert pages.filled(page, found) == f"It is <!-- {words} -->{figure}<!-- / -->.", words
+        assert fill_pages.filled(page, found) == f"It is <!-- {words} -->{figure}<!-- / -->.", words
     for words in ("mean crops", "mode tags", "gap tags", "gain size heads", "half crops",
                   "below_50 tags", "verdict crops tags", "paper_gap tags tags", "held tags 7", "held boxes",
-                  "table none", "mean tags a"):
+                  "table none", "mean tags a", "own hard tags after", "own easy size after"):
         page.write_text(f"It is <!-- {words} --><!-- / -->.")
-        with pytest.raises(UserError, match=f"page.md: {words}: is not a figure of study/pages.py, or its"):
-            pages.filled(page, found)
+        with pytest.raises(UserError, match=f"page.md: {words}: is not a figure of study/fill_pages.py, or its"):
+            fill_pages.filled(page, found)
     page.write_text("<!-- not_run --><!-- / -->")
-    assert pages.filled(page, found).startswith("<!-- not_run -->Not run: `classifier`, `classifier_long`, `mil_fcn`, ")
+    assert fill_pages.filled(page, found).startswith(
+        "<!-- not_run -->Not run: `classifier`, `classifier_long`, `mil_fcn`, ")
     for text in ("<!-- mean tags -->31.0, <!-- mean tags -->31.0<!-- / -->", "31.0<!-- / -->"):
         page.write_text(text)
         with pytest.raises(UserError, match="page.md: has . markers .* of which . belong together; close each"):
-            pages.filled(page, found)
+            fill_pages.filled(page, found)
 
 
 def test_what_the_pages_need(tmp_path, monkeypatch):
-    monkeypatch.setattr(pages, "RESULTS", tmp_path)
+    monkeypatch.setattr(fill_pages, "RESULTS", tmp_path)
     with pytest.raises(UserError, match=r"study.json: is missing or damaged .*; run study/study.py --report "):
-        pages.Study.read()
+        fill_pages.Study.read()
     (tmp_path / "study.json").write_text("[]")
-    (tmp_path / "choices.json").write_text("[")
-    with pytest.raises(UserError, match=r"choices.json: is missing or damaged .*; run study/choices.py --report "):
-        pages.Study.read()
+    (tmp_path / "hyperparameters.json").write_text("[")
+    with pytest.raises(UserError, match=r"hyperparameters.json: is missing or damaged .*; run study/hyper"):
+        fill_pages.Study.read()
 
 
 def test_no_stored_run_is_older_than_its_row(root):
     """A row that has changed since has another start, rate or length, and the pages would show it under its title."""
-    study, trials = (json.loads((root / f"study/results/{name}.json").read_text()) for name in ("study", "choices"))
+    study, trials = (json.loads((root / f"study/results/{name}.json").read_text()) for name in
+                     ("study", "hyperparameters"))
     for result in [*study["runs"], *trials]:
         now = runs.with_changes(runs.made_of(experiments.EVERY_EXPERIMENT[result["row"]]), result["set"])
         assert result["made_of"] == now, result["row"]
@@ -852,14 +858,15 @@ def test_every_row_was_run_or_is_named(root):
 
 def test_trials_are_runs_on_images_held_out(here, monkeypatch, capsys):
     """One for every rate; what they start with is trained once, beside them."""
-    monkeypatch.setattr(choices, "GRIDS", (choices.Grid("mil_fcn", {"max_iter": 2}, ("1e-3", "1e-4", "1e-5")),))
-    monkeypatch.setattr(choices, "LENGTHS", {"mil_fcn": (2, 4)})
-    monkeypatch.setattr(choices, "STARTS", (choices.Grid("mil_fcn_long", {"max_iter": 2}, ("1e-4",)),))
-    monkeypatch.setattr(choices, "SETTINGS", {"decay": ("classifier", "classifier_decay_3e-3")})
+    monkeypatch.setattr(hyperparameters, "GRIDS", (
+        hyperparameters.Grid("mil_fcn", {"max_iter": 2}, ("1e-3", "1e-4", "1e-5")),))
+    monkeypatch.setattr(hyperparameters, "LENGTHS", {"mil_fcn": (2, 4)})
+    monkeypatch.setattr(hyperparameters, "STARTS", (hyperparameters.Grid("mil_fcn_long", {"max_iter": 2}, ("1e-4",)),))
+    monkeypatch.setattr(hyperparameters, "SETTINGS", {"decay": ("classifier", "classifier_decay_3e-3")})
     decay = experiments.TRIALS["classifier_decay_3e-3"]
     monkeypatch.setitem(experiments.TRIALS, "classifier_decay_3e-3", decay._replace(
         changes=(*decay.changes, "max_iter=4", "snapshot=4")))
-    choices.main(["--jobs", "1", "--out", "docs"])
+    hyperparameters.main(["--jobs", "1", "--out", "docs"])
     held = Path("output/study/held_out")
     tried = ("1e-3", 2), ("1e-4", 2), ("1e-5", 2), ("1e-4", 4)      # the rates, and the length at the study's rate
     assert sorted(str(path.relative_to(held)) for path in held.rglob("score.json")) == [
@@ -867,7 +874,7 @@ def test_trials_are_runs_on_images_held_out(here, monkeypatch, capsys):
                  "base_lr=1e-4_max_iter=2/mil_fcn_long/1/score.json",
                  *(f"base_lr=2e-3_max_iter=3/{row}/1/score.json" for row in ("classifier", "classifier_decay_3e-3"))]),
         "classifier/1/score.json", "classifier_long/1/score.json"]
-    trials = json.loads(Path("docs/choices.json").read_text())
+    trials = json.loads(Path("docs/hyperparameters.json").read_text())
     rates = "1e-3", "1e-4", "1e-5"
     assert [trial["row"] for trial in trials] == [*["mil_fcn"] * 4, "mil_fcn_long", "classifier",
                                                   "classifier_decay_3e-3"]
@@ -893,31 +900,31 @@ def test_trials_are_runs_on_images_held_out(here, monkeypatch, capsys):
 
     with monkeypatch.context() as patch:        # once more: nothing to do
         patch.setattr(runs, "execute", None)
-        choices.main(["--jobs", "1"])
-    stored = Path("docs/choices.json").read_bytes()
+        hyperparameters.main(["--jobs", "1"])
+    stored = Path("docs/hyperparameters.json").read_bytes()
     shutil.rmtree(held / "base_lr=1e-5_max_iter=2")
-    choices.main(["--report", "--out", "docs"])     # what is gone from the folder stays
-    assert Path("docs/choices.json").read_bytes() == stored
+    hyperparameters.main(["--report", "--out", "docs"])     # what is gone from the folder stays
+    assert Path("docs/hyperparameters.json").read_bytes() == stored
     with pytest.raises(UserError, match="no: no such row; there are mil_fcn, mil_fcn_long, classifier, classifier_"):
-        choices.main(["no"])
+        hyperparameters.main(["no"])
 
 
-@pytest.mark.parametrize("grid", choices.GRIDS, ids=lambda grid: grid.row)
+@pytest.mark.parametrize("grid", hyperparameters.GRIDS, ids=lambda grid: grid.row)
 def test_the_rate_of_a_row_is_the_best_of_its_trials_and_not_at_the_edge(grid, root):
     """Or as good: less than a tenth, which one run cannot tell."""
-    trials = choices.scores(json.loads((root / "study/results/choices.json").read_text()), grid.row)
+    trials = hyperparameters.scores(json.loads((root / "study/results/hyperparameters.json").read_text()), grid.row)
     scores = [trials[tuple(changes)] for changes in grid.trials]
     best = int(np.argmax(scores))
     assert [*map(float, grid.rates)] == sorted(map(float, grid.rates))
-    chosen = grid.rates.index(choices.chosen(grid.row, "base_lr"))
+    chosen = grid.rates.index(hyperparameters.chosen(grid.row, "base_lr"))
     assert scores[best] - scores[chosen] < 0.1
     assert 0 < best < len(scores) - 1 and 0 < chosen < len(scores) - 1
 
 
-@pytest.mark.parametrize("row", choices.rows())
+@pytest.mark.parametrize("row", hyperparameters.rows())
 def test_every_trial_was_made(row, root):
-    found = choices.scores(json.loads((root / "study/results/choices.json").read_text()), row)
-    assert found.keys() == set(map(tuple, choices.trials(row)))
+    found = hyperparameters.scores(json.loads((root / "study/results/hyperparameters.json").read_text()), row)
+    assert found.keys() == set(map(tuple, hyperparameters.trials(row)))
 
 
 def test_trials_are_made_of_what_their_titles_say(here):
@@ -925,7 +932,8 @@ def test_trials_are_made_of_what_their_titles_say(here):
     settings = runs.Settings(Path("output"), Path("output"), Path(ROOT), Path(FEATURES), Path(POOL4), Path(POOL3),
                              "train_aug", "train", "val", [], {})
     texts = {name: runs.sources(runs.Run(name, 1, settings))["net.prototxt"] for name in experiments.EVERY_EXPERIMENT}
-    assert set(experiments.TRIALS) <= set(choices.rows()) and not experiments.TRIALS.keys() & experiments.EXPERIMENTS
+    assert set(experiments.TRIALS) <= set(hyperparameters.rows())
+    assert not experiments.TRIALS.keys() & experiments.EXPERIMENTS
     for name, trial in experiments.TRIALS.items():
         for number in re.findall(r"(?:hardness|margin|classes|background|\.\.) ([\d.]+)", trial.title):
             assert f": {number}" in texts[name], name
@@ -944,5 +952,5 @@ def test_trials_are_made_of_what_their_titles_say(here):
                          for system in ("mil_fcn", "em_adapt") for images in ("", "_train")
                          for decay in (experiments.DECAYS if images else ("1e-2",))},
                       **{f"em_adapt_train_{fg}_{bg}": "classifier_train" for fg, bg in experiments.SHARES}}
-    assert choices.as_in_study("tags_hardness_10") == ["base_lr=2e-3", "max_iter=3968"]
-    assert choices.as_in_study("mil_fcn_long") == ["base_lr=1e-4", "max_iter=1984"]
+    assert hyperparameters.as_in_study("tags_hardness_10") == ["base_lr=2e-3", "max_iter=3968"]
+    assert hyperparameters.as_in_study("mil_fcn_long") == ["base_lr=1e-4", "max_iter=1984"]

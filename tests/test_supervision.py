@@ -15,6 +15,7 @@ from ccnn.data.samples import Samples
 from ccnn.images.labels import BACKGROUND, VOC_CLASSES, VOID
 from ccnn.solver.constraints import Constraints
 from ccnn.supervision.baselines import log_softmax
+from ccnn.supervision.builder import violation
 from ccnn.supervision.constraints import tag_constraints
 from ccnn.supervision.kinds import (
     SIZES_BLOB,
@@ -26,14 +27,13 @@ from ccnn.supervision.kinds import (
     all_blobs,
     flags,
 )
-from ccnn.supervision.known import violation
 
 # The entries
 
 def test_the_kinds_and_their_blobs():
     assert {name: kind.names for name, kind in SUPERVISION.items()} == {
         "tags": ("tags",), "share": ("tags", "share"), "size": ("tags", "sizes"), "boxes": ("boxes",)}
-    assert list(all_blobs()) == ["tags", "share", "sizes", "boxes", "labels", "filled_boxes", "number"]
+    assert list(all_blobs()) == ["tags", "share", "sizes", "boxes", "cue", "labels", "filled_boxes", "number"]
     assert SUPERVISION["boxes"].bounds == {"fraction": 0.75, "beta": 10.0}
     assert "shape" not in SUPERVISION["size"].bounds and SUPERVISION["size"].fits_any_image
     assert not SUPERVISION["boxes"].fits_any_image

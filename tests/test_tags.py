@@ -63,7 +63,7 @@ def test_a_table(tmp_path):
     ("image,tags\n", "tags.csv: lists no image"),
     ("../one.jpg,cat\n", "line 1: '../one.jpg' is not an image id, because it leaves"),
     ("one.jpg,cat\nfour.jpg,cat\nthre.jpg,cat\n",
-     r"tags.csv: 2 mistakes \(1\) line 2, 'four': there is no such photograph in .*own; mend the name, or remove it "
+     r"tags.csv: 2 mistakes \(1\) line 2, 'four': there is no such photograph in .*own; correct the name, or remove it "
      r"\(2\) line 3, 'thre': .*; did you mean 'three'\?$"),
     ("one.jpg,cat\nOne,cat\n", "line 2, 'One': is the photograph of 'one', too; remove one of them"),
 ])

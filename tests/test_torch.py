@@ -17,7 +17,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs PyTorch: make test-torch installs it beside this Python")
 
 import ccnn  # noqa: E402
-from ccnn.supervision.known import with_known_pixels as one_with_known_pixels  # noqa: E402
+from ccnn.supervision.builder import with_known_pixels as one_with_known_pixels  # noqa: E402
 from ccnn.torch import (  # noqa: E402
     ConstrainedLoss,
     box_constraints,
@@ -395,7 +395,8 @@ def test_the_bench_writes_its_table(root, tmp_path):
     assert done.returncode == 0, done.stderr
     report = (tmp_path / "bench_torch.md").read_text()
     assert report in done.stdout
-    for line in ("| 2 x 21 x 9 x 9 | ", "Limit for the loss: 1.3 times the solver", "<!-- measured with"):
+    for line in ("| 2 x 21 x 9 x 9 | ", "| linear head, tags, 4 images | PyTorch | ",
+                 "Limit for the loss: 1.3 times the solver", "<!-- measured with"):
         assert line in report
 
 

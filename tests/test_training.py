@@ -19,16 +19,15 @@ from training_runs import (
     DEMO_CLASSES,
     SETTINGS,
     assert_same,
-    children,
     command,
     end,
     environment,
     newest,
     read,
-    wait_for,
     weights_of,
     workplace,
 )
+from waiting import children, wait_for
 
 from ccnn._util.errors import UserError
 from ccnn.cli import train
@@ -36,7 +35,6 @@ from ccnn.data.background_shares import write_shares
 from ccnn.images.ids import read_split
 from ccnn.nets import caffe_files, weights
 from ccnn.nets.backbones import VGG16
-from ccnn.nets.prototxt import SYSTEMS
 from ccnn.nets.solvers import solvers
 from ccnn.training import caffe_log as caffelog
 from ccnn.training import caffe_training as training
@@ -45,8 +43,6 @@ from ccnn.training import snapshots
 pytest_plugins = "training_runs"        # its fixtures
 
 ROOT = Path(__file__).resolve().parent.parent
-SOLVERS = [*solvers(), *(f"demo_{system}" for system in SYSTEMS)]
-VGG = [name for name in SOLVERS if not name.startswith(("head_", "demo_"))]
 
 
 # --- every solver
@@ -63,7 +59,7 @@ def real(tmp_path_factory, python_bin):
     for path in (ROOT / "prototxt").glob("*.prototxt"):
         text = path.read_text()
         if "VOCDataLayer" in text:
-            text = text.replace('"split": "train_aug"', '"split": "train_aug", "size": 49')
+            text = text.replace(', "size": 224', '').replace('"split": "train_aug"', '"split": "train_aug", "size": 49')
         (folder / "prototxt" / path.name).write_text(text)
     for blob in VGG16.blobs:
         cache = subprocess.run([python_bin, ROOT / "tools/cache_features.py", voc, "--split", "train", "--size", "49",
@@ -94,14 +90,10 @@ def logged_losses(text):
     return [(line.iteration, line.value) for line in lines if line.kind == "loss"]
 
 
-@pytest.mark.parametrize("name", SOLVERS)
-def test_caffe_trains_with_every_solver(name, request, caffe_bin):
-    """The demonstration's on drawn images, the others on photographs."""
-    if name.startswith("demo_"):
-        found = losses(name, request.getfixturevalue("tiny"), caffe_bin)
-    else:
-        folder, weights = request.getfixturevalue("real")
-        found = losses(name, folder, caffe_bin, *(["-weights", str(weights)] if name in VGG else []))
+@pytest.mark.parametrize("name", solvers())
+def test_caffe_trains_with_every_solver(name, real, caffe_bin):
+    folder, weights = real
+    found = losses(name, folder, caffe_bin, *([] if name.startswith("head_") else ["-weights", str(weights)]))
     assert len(found) >= 2 and all(math.isfinite(loss) and loss > 0 for loss in found)
 
 
@@ -115,12 +107,25 @@ def test_without_data_one_line_says_what_gets_them(tmp_path, caffe_bin):
     assert "Traceback" not in run.stderr and "terminate" not in run.stderr
 
 
+def test_nothing_is_written_through_a_link(start, finish, tmp_path):
+    """Not the log, and not the snapshots, which Caffe writes itself."""
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    for name, said in (("a.log", "is a link, which ccnn does not follow"),
+                       ("a_iter_4.caffemodel", "is a link, to which"), ("a_iter_4.solverstate", "is a link, to which")):
+        (start.folder / name).symlink_to(precious)
+        status, _, error = finish("a", "max_iter=4")
+        assert status == 2 and f"snapshots/{name}: {said}" in error
+        assert precious.read_text() == "precious"
+        (start.folder / name).unlink()
+
+
 # --- runs that end early
 
 def test_a_run_that_was_interrupted_and_killed_ends_in_the_same_weights(start, finish):
     # 1. ^C, once an iteration is past: a snapshot is left
     run = start("a", "max_iter=50000", "snapshot=50000")
-    wait_for(lambda: "Iteration 3 " in read(start.folder / "a.log"), run)
+    wait_for(lambda: "Iteration 3 " in read(start.folder / "a.log"), "iteration 3", run)
     os.kill(run.pid, signal.SIGINT)
     _, error = run.communicate()
     assert run.returncode == 130 and "the same command continues" in error
@@ -129,7 +134,7 @@ def test_a_run_that_was_interrupted_and_killed_ends_in_the_same_weights(start, f
 
     # 2. kill -9, of Caffe and of the tool, in the middle of training
     run = start("a", "max_iter=50000")
-    wait_for(lambda: newest(start, "a") > first, run)
+    wait_for(lambda: newest(start, "a") > first, "a snapshot", run)
     for pid in (*children(run.pid), run.pid):
         end(pid)
     assert "continuing from snapshots/a_iter_" in run.communicate()[1]
@@ -148,7 +153,7 @@ def test_a_run_that_was_interrupted_and_killed_ends_in_the_same_weights(start, f
 
 def test_what_ended_caffe_is_named(start):
     run = start("killed", "max_iter=50000")
-    wait_for(lambda: "Iteration 3 " in read(start.folder / "killed.log"), run)
+    wait_for(lambda: "Iteration 3 " in read(start.folder / "killed.log"), "iteration 3", run)
     os.kill(children(run.pid)[0], signal.SIGTERM)
     _, error = run.communicate()
     assert run.returncode == 2
@@ -301,13 +306,13 @@ def test_several_trainings_at_a_time(start, monkeypatch, caffe_bin):
 
     def prepare(name, *changes):
         changes = [*SETTINGS, f"snapshot_prefix=snapshots/{name}", *changes]
-        return training.prepare(caffe_files.read_solver("solvers/demo_tags.prototxt", changes), anew=True)
+        return training.prepare(caffe_files.read_solver("solvers/demo_tags.prototxt", changes), restart=True)
     some = [prepare(name, "max_iter=6") for name in "abc"]
     training.run_all(some, jobs=2)
     for one in some:
         assert one.iteration == 6 and caffe_files.stored_layers(one.model)
         assert list(caffelog.read_log(one.log).loss) == [0, 3, 6]      # the last after the end
-    assert prepare("a", "max_iter=6").start_at == 0                 # anew
+    assert prepare("a", "max_iter=6").start_at == 0                 # started again
     assert not list(start.folder.glob("a_iter_*"))
 
     long, bad = prepare("long", "max_iter=50000"), prepare("bad", "max_iter=50000", "base_lr=1e30")
@@ -373,7 +378,7 @@ def test_missing_data_are_told_before_caffe_starts(here):
 def test_some_of_vggs_layers_need_weights_to_begin_with(here, real, monkeypatch, name):
     monkeypatch.chdir(real[0])
     told = refused(f"solvers/{name}.prototxt")
-    assert f"{name}.prototxt: holds layers of VGG-16, which learn nothing from a random beginning; give" in told
+    assert f"{name}.prototxt: holds layers of vgg16, which learn nothing from random weights; give" in told
 
 
 def test_a_folder_of_another_blob_is_refused_before_caffe_starts(here, real, monkeypatch):

@@ -258,7 +258,7 @@ def write(voc, kind):
         xml.write_text(annotation("2007_000000", (128, 96), [("cat", 1, 1, 9, 9)]))
         return f"{xml}: is for an image of 128 x 96 pixels"
     boxes = {"box outside": ("cat", 65, 1, 70, 20), "box inside out": ("cat", 30, 1, 20, 20),
-             "box of no class": ("unicorn", 1, 1, 20, 20), "box that is no number": ("cat", "left", 1, 20, 20)}
+             "box of no class": ("unicorn", 1, 1, 20, 20), "box that is not a number": ("cat", "left", 1, 20, 20)}
     if kind in boxes:
         xml.write_text(annotation("2007_000000", (64, 48), [boxes[kind]]))
         return f"{xml}(: the box of 'cat'.*outside the image of 64 x 48|: object 'unicorn' is not|, object 1: bndbox)"
@@ -272,7 +272,7 @@ def write(voc, kind):
 @pytest.mark.parametrize("kind", [
     "zero-byte image", "truncated image", "no image", "float image", "truncated mask", "label 21", "label 254",
     "RGB mask", "16-bit mask", "mask of another size", "annotation of another size", "box outside", "box inside out",
-    "box of no class", "box that is no number", "no annotation", "half an annotation"])
+    "box of no class", "box that is not a number", "no annotation", "half an annotation"])
 def test_damaged_files_stop_or_are_skipped(voc, net, kind, capfd):
     message = write(voc, kind)
     with pytest.raises(ImageError, match=message) as stop:

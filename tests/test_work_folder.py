@@ -7,16 +7,22 @@ from pathlib import Path
 
 import pytest
 from drawn_photographs import draw, table
+from PIL import Image
 
 from ccnn._util import files
 from ccnn._util.errors import UserError
+from ccnn._util.work_folder import WORK
+from ccnn.annotations.importers import read_source
 from ccnn.cli import studio as studio_command
+from ccnn.images.reading import read_mask
+from ccnn.inference.model_file import read_model
 from ccnn.nets.backbones import Backbone
+from ccnn.nets.cues import Cue
 from ccnn.project import feature_cache, learn
 from ccnn.project.folder import read_folder
-from ccnn.studio import ahead, workshop
+from ccnn.studio import precompute, session
 from ccnn.studio.album import Album, Change, Stroke
-from ccnn.studio.copies import make_copy
+from ccnn.studio.thumbnails import make_copy
 
 AWAY = 1e9          # a time long past: nobody is writing such a file
 
@@ -58,12 +64,21 @@ def trunk(tmp_path, monkeypatch):
     weights.write_text("weights")
     monkeypatch.setattr(Backbone, "fetch_weights", lambda self: weights)
 
-    def compute(trunk, files, out, size, jobs):
+    def compute(backbone, weights, files, out, size, jobs):
         for id in files:
             (out / f"{id}.npy").write_text("features")
         return {}
     monkeypatch.setattr(feature_cache, "compute", compute)
-    monkeypatch.setattr(workshop.Pool, "warm", lambda self: None)
+
+    def write_maps(writer, todo, jobs, failed):
+        for _, path in todo:
+            with files.whole_file(path) as part:
+                part.write_text("map")
+            yield None
+    monkeypatch.setattr(Cue, "fetch_net", lambda self: weights)
+    monkeypatch.setattr(feature_cache, "in_processes", write_maps)
+    monkeypatch.setattr(learn, "decide", lambda project: {})
+    monkeypatch.setattr(session.Pool, "warm", lambda self: None)
 
 
 def run_learn(folder):
@@ -83,12 +98,12 @@ def run_learn(folder):
 
 
 def run_ahead(folder):
-    ahead.compute_ahead(folder, 1)
+    precompute.compute_features(folder, 1)
 
 
 def run_studio(folder):
     async def life():
-        opened = workshop.Workshop(studio_command.open_folder(folder))
+        opened = session.Session(studio_command.open_folder(folder))
         try:
             await opened.open()
             opened.set_auto(True)
@@ -99,8 +114,8 @@ def run_studio(folder):
 
 PROGRAMS = {"learn": run_learn, "ahead": run_ahead, "studio": run_studio}
 
-LINKED = ["", "features", "features/224", "runs", "runs/0123456789abcdef", "folds", "labels", "thumbnails", "studio",
-          "studio/uploads", "studio/batches"]
+LINKED = ["", "features", "features/224", "cues", "cues/u2netp-224", "runs", "runs/0123456789abcdef",
+          "folds", "labels", "thumbnails", "studio", "studio/uploads", "studio/batches"]
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
@@ -205,6 +220,34 @@ def test_damaged_files_of_our_own_are_made_again(photos, trunk, program, text):
         assert sorted(json.loads((place / "photographs.json").read_text())) == ["0", "1", "2", "3"]
 
 
+@pytest.mark.parametrize("name", ["classes.txt", "tags.csv", "constraints.toml"])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_would_never_end_is_not_read(photos, trunk, name, kind):
+    """A pipe that nobody writes to, and a device: both can be in an archive."""
+    (photos / name).unlink(missing_ok=True)
+    os.mkfifo(photos / name) if kind == "pipe" else (photos / name).symlink_to("/dev/zero")
+    if name == "constraints.toml":
+        read_folder(str(photos))                # as if it were not there
+    else:
+        with pytest.raises(UserError, match=f"{name}: (is not a file|no such|cannot|there is no)"):
+            read_folder(str(photos))
+
+
+def test_pipes_among_labels_and_as_a_model_are_not_read(photos):
+    os.mkfifo(photos / "labels.txt")
+    os.mkfifo(photos / "model.ccnn")
+    with pytest.raises(UserError, match="has neither masks"):
+        read_source(str(photos))
+    with pytest.raises(UserError, match="model.ccnn: is not a file"):
+        read_model(photos / "model.ccnn")
+
+
+def test_a_list_of_many_classes_is_refused_at_once(photos):
+    (photos / "classes.txt").write_text("".join(f"class {number}\n" for number in range(300_000)))
+    with pytest.raises(UserError, match="lists 300000 classes besides the background; expected 1 to 254"):
+        read_folder(str(photos))
+
+
 # Locks
 
 def test_a_lock_is_an_ordinary_file_of_our_own(tmp_path):
@@ -260,8 +303,75 @@ def test_copies_and_scribbles_do_not_leave_the_folder(photos, home):
     before = content(photos)
     with pytest.raises(UserError, match="scribbles: is a link"):
         album.draw(found.number, 0, [Stroke(1, 0.1, [(0.5, 0.5)])])
-    assert {path: data for path, data in content(photos).items() if path.name != "tags.csv"} == \
-        {path: data for path, data in before.items() if path.name != "tags.csv"}
+    assert {path: data for path, data in content(photos).items() if path.name != "tags.csv"
+            and WORK not in path.parts} == {path: data for path, data in before.items() if path.name != "tags.csv"}
+
+
+def album_of(photos):
+    """The album, and the photograph 0 with three states before now: nothing, one mark, two."""
+    album = Album(photos)
+    album.refresh()
+    found = next(photograph for photograph in album.photographs if photograph.id == "0")
+    for x in (0.2, 0.5, 0.8):
+        album.draw(found.number, found.scribble, [Stroke(0, 0.05, [(x, 0.5)])])
+    return album, found, photos / "scribbles/0.png"
+
+
+@pytest.mark.parametrize("damage", [b"no picture", "another size", "a folder"])
+def test_a_damaged_state_does_not_block_undo(photos, damage):
+    _, found, png = album_of(photos)
+    newest = max((photos / ".ccnn/studio/history").rglob("*.png"))
+    if damage == "another size":
+        Image.new("L", (5, 4), 255).save(newest)
+    else:
+        newest.unlink()
+        newest.mkdir() if damage == "a folder" else newest.write_bytes(damage)
+    newest.with_name("undo-999999.png").write_bytes(newest.with_name("undo-000002.png").read_bytes())
+    album = Album(photos)
+    album.refresh()
+    found = album.photographs[found.number]
+    now = read_mask(png, 3)
+    assert (now[read_mask(newest.with_name("undo-000002.png"), 3) == 0] == 0).all()
+    album.step_scribble(found.number, found.scribble, "undo")           # to one mark: that of two is lost
+    assert 0 < (read_mask(png, 3) == 0).sum() < (now == 0).sum()
+    album.step_scribble(found.number, found.scribble, "undo")
+    assert not png.exists()
+    with pytest.raises(UserError, match="nothing to undo"):
+        album.step_scribble(found.number, found.scribble, "undo")
+    album.step_scribble(found.number, found.scribble, "redo")
+    album.draw(found.number, found.scribble, [Stroke(0, 0.05, [(0.5, 0.9)])])
+    assert album.history.counts("0.jpg") == {"undo": 2}
+
+
+def test_undo_writes_where_drawing_does(photos):
+    """The rules were changed, or come from a stranger together with a history."""
+    _, _, png = album_of(photos)
+    shutil.rmtree(photos / "scribbles")
+    (photos / "constraints.toml").unlink()
+    album = Album(photos)
+    album.refresh()
+    number = album.by_path["0.jpg"].number
+    album.step_scribble(number, 0, "undo")
+    assert png.is_file() and (photos / "constraints.toml").read_text() == "[scribbles]\n"
+
+    marks = png.read_bytes()                    # a photograph whose scribble would be itself
+    shutil.move(png, photos / "1.png")
+    (photos / "1.jpg").unlink()
+    (photos / "constraints.toml").write_text('[scribbles]\nfolder = "."\n')
+    album = Album(photos)
+    album.refresh()
+    found = album.by_path["1.png"]
+    album.history.push("1.png", "undo", None)
+    with pytest.raises(UserError, match="lie elsewhere"):
+        album.step_scribble(found.number, found.scribble, "undo")
+    assert (photos / "1.png").read_bytes() == marks
+
+
+def test_a_link_in_the_place_of_the_history_is_not_searched(photos, home):
+    (photos / ".ccnn/studio").mkdir()
+    (photos / ".ccnn/studio/history").symlink_to(home)
+    with pytest.raises(UserError, match="history: is a link"):
+        Album(photos)
 
 
 def test_parts_are_removed_by_the_name_that_we_give_them(tmp_path):

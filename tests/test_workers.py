@@ -1,15 +1,17 @@
 """Worker processes: every task once, bounded memory, and no process that outlives the tool."""
 import os
+import re
 import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
+from waiting import wait_for
 
 from ccnn._util import errors, workers
+from ccnn._util.system import is_running
 
 
 def square(x):
@@ -94,23 +96,27 @@ def test_workers_end_with_the_tool(tmp_path, python_bin, number):
     (tmp_path / "begun").mkdir()
     tool = subprocess.Popen([python_bin, tmp_path / "slow.py"],
                             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
-    workers = wait_for(lambda: [int(path.name) for path in (tmp_path / "begun").iterdir()], 2)
+    wait_for(lambda: len([*(tmp_path / "begun").iterdir()]) == 2, "two workers", tool)
+    workers = [int(path.name) for path in (tmp_path / "begun").iterdir()]
     tool.send_signal(number)
     tool.wait()
-    assert len(workers) == 2
-    assert wait_for(lambda: [pid for pid in workers if alive(pid)], 0) == []
+    wait_for(lambda: not any(map(is_running, workers)), "the end of the workers")
 
 
-def wait_for(found, count):
-    """What is found when it is of that length; or after 20 seconds."""
-    end = time.monotonic() + 20
-    while len(found()) != count and time.monotonic() < end:
-        time.sleep(0.05)
-    return found()
-
-
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+@pytest.mark.parametrize("hide", ["mount -t tmpfs -o ro none /dev/shm", "mount -t tmpfs none /dev && mknod -m 666 "
+                                  "/dev/null c 1 3 && mknod -m 444 /dev/urandom c 1 9"], ids=["read-only", "missing"])
+def test_without_shared_memory_one_line_says_what_to_do(hide, tmp_path):
+    """multiprocessing's own message is a bare errno."""
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
+        pytest.skip("only root may hide /dev/shm")
+    program = tmp_path / "program.py"
+    program.write_text("from ccnn._util.workers import in_processes\n"
+                       "from ccnn.cli import command\n"
+                       "if __name__ == '__main__':\n"
+                       "    command.run(lambda: print(sorted(in_processes(abs, [(-1,), (2,)], 2))))\n")
+    lines = [subprocess.run(["unshare", "-m", "sh", "-c", f'{first} && exec "$0" "$1"', sys.executable, program],
+                            capture_output=True, text=True) for first in ("true", hide)]
+    assert lines[0].stdout == "[1, 2]\n"
+    assert lines[1].returncode == 2 and re.fullmatch(
+        r"program\.py: error: worker processes cannot be started: /dev/shm is missing or not writable \(.+\); mount it "
+        r".*--jobs 1\n", lines[1].stderr), lines[1]

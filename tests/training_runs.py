@@ -4,12 +4,12 @@ import itertools
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tiny_voc import make_voc
+from waiting import children
 
 from ccnn.data.background_shares import write_shares
 from ccnn.nets import caffe_files
@@ -98,26 +98,9 @@ def finish(start):
     return finish
 
 
-def children(pid):
-    """The process ids of the children of a process."""
-    try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-
-
 def end(pid):
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-
-
-def wait_for(condition, run):
-    """Wait while a process runs; ten minutes are for a busy machine."""
-    limit = time.monotonic() + 600
-    while not condition():
-        assert run.poll() is None, run.communicate()
-        assert time.monotonic() < limit, "did not happen"
-        time.sleep(0.01)
 
 
 def weights_of(start, prefix, iteration):
