@@ -10,8 +10,10 @@ DUAL    := ccnn/solver/dual$(SUFFIX)
 SOURCES := $(shell find cython -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
 export CAFFE_PYTHON CAFFE
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
 
-.PHONY: all test lint test-package test-torch mpi test-mpi cluster test-cluster studio test-studio demo bench clean \
+.PHONY: all test test-faults lint test-package test-torch test-formats cluster test-cluster studio test-studio demo bench clean \
         help FORCE
 
 all: $(DUAL)  ## Caffe in .caffe/ and the compiled solver; what you get without a target
@@ -30,11 +32,14 @@ $(DUAL): $(RUNTIME) setup.py $(SOURCES)
 test: $(DUAL) lint .caffe/packages/crf-reference.txt  ## lint, and every test; needs no GPU and no dataset
 	OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest -q -n 2 --dist loadfile
 
+test-faults: $(DUAL) .caffe/packages/studio.txt  ## kills, a full disk, many connections, long waits
+	OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest -q -n 2 --dist loadfile -m faults
+
 lint: $(RUNTIME)  ## ruff, and the types of ccnn/
 	$(PYTHON) -m ruff check
 	$(PYTHON) -m mypy
 
-test-package: $(RUNTIME)  ## build and install the package for every Python of this machine; test the solver there
+test-package: $(RUNTIME) .caffe/packages/studio.txt .caffe/packages/test-studio.txt  ## build and install the package for every Python of this machine; test the solver there
 	$(PYTHON) -m pytest -q -n 2 -m every_python tests/test_package.py tests/test_pip.py
 
 # PyTorch does not run beside Caffe's Python 3.9. On the public index the plain name brings gigabytes of CUDA: give
@@ -46,29 +51,30 @@ TORCH_PYTHON ?= python3
 	.torch/bin/pip install -q $(TORCH) pytest hypothesis
 	@touch $@
 
-.torch/package: .torch/complete setup.py pyproject.toml $(SOURCES) $(shell find ccnn -name "*.py")
+.torch/package: .torch/complete setup.py pyproject.toml $(SOURCES) $(shell find ccnn -name "*.py") \
+                $(wildcard prototxt/* solvers/*)
 	.torch/bin/pip install -q ".[photos]"
 	@touch $@
 
 # The loss is compared with the Caffe layer's: $(DUAL).
-test-torch: $(DUAL) .torch/package  ## PyTorch and the package in .torch/, an environment of its own; the tests of ccnn.torch
-	.torch/bin/pytest -q tests/test_torch.py tests/test_extending.py -k torch
+test-torch: $(DUAL) .torch/package  ## PyTorch and the package in .torch/, an environment of its own; the tests of both
+	.torch/bin/pytest -q tests/test_torch.py tests/test_extending.py tests/test_torch_engine.py \
+	    tests/test_torch_processes.py -k torch
+
+# The programs whose formats `ccnn convert` writes, in an environment of their own: no PyTorch, 0.7 GB all the same.
+.formats/complete: requirements/formats.txt
+	python3 -m venv .formats
+	.formats/bin/pip install -q -r $<
+	.formats/bin/pip install -q --no-deps labelme==6.3.1
+	@touch $@
+
+test-formats: $(DUAL) .formats/complete  ## masks in the formats of other programs, read by their own libraries
+	OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest -q tests/test_label_formats.py
 
 # Packages that not everybody needs lie in .caffe/packages, beside the library: requirements/NAME.txt pins them.
 .caffe/packages/%.txt: requirements/%.txt $(RUNTIME)
 	$(PYTHON) -m pip install -q --no-deps --upgrade --target .caffe/packages -r $<
 	@cp $< $@
-
-# --target would leave out the programs and libraries of a wheel; --prefix keeps them.
-.caffe/mpi/complete: requirements/mpich.txt $(RUNTIME)
-	rm -rf .caffe/mpi
-	$(PYTHON) -m pip install -q --no-deps --root-user-action ignore --prefix .caffe/mpi -r $<
-	@touch $@
-
-mpi: $(DUAL) .caffe/packages/mpi.txt .caffe/mpi/complete  ## mpi4py and MPICH: .caffe/mpi/bin/mpiexec -n 2 tools/train.py ...
-
-test-mpi: mpi  ## the same, and the tests of training on many processes
-	OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest -q tests/test_parallel.py
 
 cluster: $(DUAL) .caffe/packages/cluster.txt  ## Dask, for --cluster (docs/scale.md)
 
@@ -79,21 +85,21 @@ studio: $(DUAL) .caffe/packages/studio.txt  ## tag photographs in a browser, and
 	$(PYTHON) tools/studio.py $(if $(PHOTOS),"$(PHOTOS)")
 
 test-studio: $(DUAL) .caffe/packages/studio.txt .caffe/packages/test-studio.txt  ## the studio's tests, with a browser
-	OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest -q $(or $(TESTS),tests/test_studio.py tests/test_studio_page.py)
+	OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest -q $(or $(TESTS),tests/test_studio.py tests/test_studio_door.py tests/test_studio_page.py)
 
 demo: $(DUAL)  ## train and compare on drawn images: output/demo/index.html
 	$(PYTHON) demo/demo.py
 
-bench: $(DUAL) mpi .torch/package .caffe/packages/crf-reference.txt  ## measure everything again: every docs/bench_*.md; wants quiet cores
+bench: $(DUAL) .torch/package .caffe/packages/crf-reference.txt .caffe/packages/openvino.txt  ## measure everything again: every docs/bench_*.md; wants quiet cores
 	$(PYTHON) bench/bench_solver.py --out docs
 	$(PYTHON) bench/bench_training.py --out docs
+	$(PYTHON) bench/bench_head.py --out docs
 	$(PYTHON) bench/bench_inference.py --out docs
 	$(PYTHON) bench/bench_crf.py --out docs
 	.torch/bin/python bench/bench_torch.py --out docs
-	$(PYTHON) bench/bench_mpi.py --out docs
 
 clean:  ## remove what was compiled and cached, and the demo; .caffe/, data/ and snapshots/ stay
-	rm -rf build *.egg-info .torch ccnn/*/*.so output/demo .pytest_cache .hypothesis .ruff_cache .mypy_cache
+	rm -rf build *.egg-info .torch .formats ccnn/*.so ccnn/*/*.so output/demo .pytest_cache .hypothesis .ruff_cache .mypy_cache
 	find cython -name '*.c' -delete
 
 help:  ## this list

@@ -24,6 +24,7 @@ import sys
 import time
 from pathlib import Path
 
+import _activate  # noqa: F401
 import numpy as np
 from measure import machine, publish
 from PIL import Image
@@ -76,7 +77,7 @@ ANSWER = """async ([path, body]) => {
 QUESTIONS = {"the state": ("/api/state", None), "a mask": ("/api/photographs/0/mask.png?side=320", None),
              "p under a moved bound": ("/api/photographs/0/solve", '{"bounds": {"0": [0.4, 0.5]}}')}
 
-ANSWERED = """async number => (await (await fetch("/api/answers")).json()).answers.length === number"""
+ANSWERED = """async number => (await (await fetch("/api/predictions")).json()).predictions.length === number"""
 
 PAINT = "() => performance.getEntriesByName('first-contentful-paint')[0].startTime"
 

@@ -7,7 +7,7 @@
 
 1. every loss layer, forward + backward of one image at 63 x 63 x 21, against one plain NumPy softmax of the same blob
 2. one iteration of VGG-16 8s at 321 x 321: the share of the loss layer and of the data layer
-3. the frozen-trunk recipe: iterations per second, and the same shares
+3. the frozen-backbone recipe: iterations per second, and the same shares
 
 No data set is needed: images are drawn, weights and features are random.
 """
@@ -17,6 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import _activate  # noqa: F401
 import numpy as np
 from measure import clock, machine, publish
 from PIL import Image
@@ -28,7 +29,7 @@ from ccnn.cli import command
 from ccnn.data.samples import FeatureSamples, Samples
 from ccnn.images.labels import LABELS, indexed
 from ccnn.inference.caffe_net import load_caffe
-from ccnn.nets.backbones import VGG16
+from ccnn.nets.backbones import DEFAULT
 
 SIDE = 63
 
@@ -142,7 +143,7 @@ def draw_features(folder, height=168, width=224, images=16):
     (folder / "features").mkdir()
     (folder / "features/index.json").write_text(json.dumps({"size": width}))
     rng = np.random.default_rng(3)
-    shape = VGG16.channels, VGG16.cells(height), VGG16.cells(width)
+    shape = DEFAULT.channels, DEFAULT.cells(height), DEFAULT.cells(width)
     for id in ids:
         np.save(folder / f"features/{id}.npy", np.maximum(rng.normal(0, 2, shape), 0).astype(np.float16))
     return {"root": str(folder / "voc"), "features": str(folder / "features")}
@@ -219,11 +220,11 @@ def whole_net_report(caffe, folder, watches):
             f"Limit for reading and decoding: {DATA_LIMIT:.0%}, {met}.", ""]
 
 
-def frozen_trunk_report(caffe, folder, watches, steps):
+def frozen_backbone_report(caffe, folder, watches, steps):
     """Markdown lines on an iteration of a classifier on cached features."""
     lines, seconds, images, _ = iteration_table(caffe, folder, "head_size", draw_features(folder), steps, watches,
                                                 FeatureSamples)
-    return ["Frozen-trunk recipe, features of 224 x 168 images (`solvers/head_size.prototxt`), wall time:",
+    return ["Frozen-backbone recipe, features of 224 x 168 images (`solvers/head_size.prototxt`), wall time:",
             "", *lines, "", f"{1 / seconds:.2f} iterations per second, {images / seconds:.1f} images per second.", ""]
 
 
@@ -244,7 +245,7 @@ def main(argv=None):
         watches = {"loss layer": Stopwatch(ConstrainedLossLayer), "data layer": Stopwatch(VOCDataLayer)}
         if not args.quick:
             report += whole_net_report(caffe, folder, watches)
-        report += frozen_trunk_report(caffe, folder, watches, steps=2 if args.quick else 10)
+        report += frozen_backbone_report(caffe, folder, watches, steps=2 if args.quick else 10)
     publish("\n".join(report), args.out, "bench_training.md")
 
 

@@ -17,7 +17,7 @@ SOLVER = ("cython/ccnn/solver/*.pyx", "cython/ccnn/solver/*.pxd", "cython/ccnn/s
 CRF = ("ccnn/crf/dense.py", "ccnn/crf/engines.py", "ccnn/crf/mean_field.py", "cython/ccnn/crf/*.pyx",
        "cython/ccnn/crf/*.pxd", "cython/ccnn/crf/*.h")
 
-LOSSES = ("layers/constrained_loss.py", "layers/loss_layer.py", "layers/baseline_losses.py")
+LOSSES = ("ccnn/supervision/constrained_loss.py", "ccnn/supervision/losses.py", "layers/loss_layer.py")
 
 NETS = ("prototxt/ccnn_tags.prototxt", "solvers/ccnn_tags.prototxt", "prototxt/head_size.prototxt",
         "solvers/head_size.prototxt")
@@ -25,8 +25,8 @@ NETS = ("prototxt/ccnn_tags.prototxt", "solvers/ccnn_tags.prototxt", "prototxt/h
 SOURCES = {             # page of docs/: patterns of the sources whose speed it states
     "bench_solver.md": SOLVER,
     "bench_training.md": (*SOLVER, *LOSSES, *NETS),
-    "bench_torch.md": ("ccnn/torch.py", *SOLVER),
-    "bench_mpi.md": ("ccnn/training/parallel.py", *SOLVER),
+    "bench_head.md": ("ccnn/training/head.py", *SOLVER),
+    "bench_torch.md": ("ccnn/torch.py", "ccnn/training/torch_engine/*.py", *SOLVER),
     "bench_studio.md": ("ccnn/studio/album.py", "ccnn/studio/page/grid.js", "ccnn/studio/page/listing.js",
                         "ccnn/studio/page/store.js"),
     "bench_inference.md": ("ccnn/images/grid.py", *CRF, "ccnn/inference/leading_layers.py", "cython/ccnn/inference/*",

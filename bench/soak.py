@@ -17,6 +17,7 @@ import sys
 import time
 from pathlib import Path
 
+import _activate  # noqa: F401
 import numpy as np
 from measure import machine
 from PIL import Image
@@ -160,7 +161,7 @@ def finished(masks):
 
 def memory(samples):
     """Of the client, in which the scheduler is, and of the largest worker: the maximum, and how much more the last
-    tenth of the photographs took than the second tenth (medians, because workers begin anew after a kill)."""
+    tenth of the photographs took than the second tenth (medians, because workers start again after a kill)."""
     done = max((sample["done"] for sample in samples), default=0)
     most, more = {}, {}
     for kind, values in (("client", [sample["client"] for sample in samples]),

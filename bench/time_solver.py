@@ -2,7 +2,7 @@
 
 Messages come and go as pickles, on stdin and stdout:
 
-    ("load", name, [(f, constraints), ...], gradient, options of maximize)      -> None
+    ("load", name, [(f, fields of the Constraints), ...], gradient, options of maximize)        -> None
     ("cold", name)      the problems in turn, so that none is in the cache      -> CPU seconds per problem
     ("hot", name)       one problem again and again                             -> CPU seconds per call
 """
@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 
-from ccnn import maximize
+from ccnn import Constraints, maximize
 
 AGAIN = 16      # calls of a hot problem
 
@@ -26,12 +26,20 @@ def timed(problems):
     return (time.thread_time() - start) / len(problems)
 
 
+def constraints(A, b, beta, allowed, regions, matrix):
+    """Of this build's own class, which is not where another build has it."""
+    if matrix is None:
+        return Constraints(A, b, beta, allowed, regions)
+    return Constraints.from_matrix(matrix, b, beta, allowed)
+
+
 def answers(messages):
     sets, turn = {}, 0
     for what, name, *rest in messages:
         if what == "load":
             problems, gradient, options = rest
-            sets[name] = [(f, c, np.zeros_like(f) if gradient else None, options) for f, c in problems]
+            sets[name] = [(f, constraints(*fields), np.zeros_like(f) if gradient else None, options)
+                          for f, fields in problems]
             yield None
         elif what == "cold":
             yield timed(sets[name])

@@ -68,7 +68,7 @@ def ascend(dual, tol, memory, limit=2000):
         if memory:
             y = g - new_g
             useful = taken & ((s * y).sum(dim=1) > 1e-5 * s.norm(dim=1))    # less is rounding
-            lost = ~taken & (step < 0.05)                   # the pairs mislead: begin anew with the gradient
+            lost = ~taken & (step < 0.05)                   # the pairs mislead: start again with the gradient
             step = torch.where(lost, 2, step)
             S, Y = (torch.cat([pairs[1:], (new * useful[:, None])[None]]) * ~lost[:, None]
                     for pairs, new in ((S, s), (Y, y)))

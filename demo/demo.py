@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+import _activate  # noqa: F401
 import draw_demo
 import numpy as np
 import story
@@ -123,7 +124,7 @@ def plan(system, seed, data, work, iterations):
 
 def train(runs, jobs):
     """`caffe train` for every run, `jobs` at a time, each on one core."""
-    run_all([prepare(read_solver(run.solver), anew=True) for run in runs], jobs)
+    run_all([prepare(read_solver(run.solver), restart=True) for run in runs], jobs)
 
 
 def summary(runs, scores):

@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parent / "templates"
 
 MINUTES = 2             # that `make demo` takes on two cores
 
-# of the systems; visible on paper and in the dark
+# of the systems; for light and dark mode
 LINES = {"tags": "#3a7fc8", "size": "#1b9a70", "em_adapt": "#c8752f", "mil_fcn": "#c45b8d", "mil_base": "#8f7bd0",
          "full": "#7d8794"}
 
@@ -90,10 +90,10 @@ NEXT = (
     Step("Your photographs", "tools/infer.py --crf --out sharp photos",
          "photos is a folder of yours; sharp gets one label PNG and one picture per photograph."),
     Step("Your own classes", f"{LEARN.command}\n{INFER.command}",
-         "photos also holds a table, tags.csv, with lines such as cow_01.jpg,cow;grass. The README shows it."),
+         "photos also holds classes.txt and tags.csv, whose lines are as cow_01.jpg,cow;grass: docs/photographs.md."),
     Step("The paper, on VOC 2012", "tools/get_voc.py\ntools/init_weights.py\n"
          "tools/train.py solvers/ccnn_tags.prototxt --weights data/vgg16_8s.caffemodel",
-         "The whole net wants a GPU. docs/reproduction.md has every row of the paper with its command, and what two "
+         "The whole net needs a GPU. docs/reproduction.md has every row of the paper with its command, and what two "
          "cores can do."),
 )
 
@@ -136,7 +136,7 @@ def page(story):
         "scores_chart": chart(curves, "mean IoU during training", "mean IoU on the validation images, %", 100),
         "loss_chart": chart(losses, "loss during training", "loss: KL(p || q) per pixel"),
         "mil_fcn": by_system["mil_fcn"], "initialised": INITIALISED, "solver": solver(story.diagnostics),
-        "photographs": [photograph(shown) for shown in story.photographs]}, FOLDER, heat=heat)
+        "photographs": [photograph(one) for one in story.photographs]}, FOLDER, heat=heat)
 
 
 def example_row(example, labels):
@@ -157,12 +157,12 @@ def solver(diagnostics):
             "ms": 1e3 * np.median(d[:, 4]), "gap": d[:, 2].max()}
 
 
-def photograph(shown):
+def photograph(one):
     """A photograph under its mask, what was found in it, what of that is wrong, and what is missed."""
-    share = np.bincount(shown.mask.ravel(), minlength=256)[:len(shown.classes)] / shown.mask.size
+    share = np.bincount(one.mask.ravel(), minlength=256)[:len(one.classes)] / one.mask.size
     found = [label for label in np.argsort(-share, kind="stable") if label != BACKGROUND and share[label] >= NOTICED]
-    names = [shown.classes[label] for label in found]
-    return {"what": shown.what, "classes": shown.classes, "picture": thumbnail(shown.image, shown.mask, 640),
+    names = [one.classes[label] for label in found]
+    return {"what": one.what, "classes": one.classes, "picture": thumbnail(one.image, one.mask, 640),
             "found": [(label, share[label]) for label in found],
-            "wrong": [name for name in names if name not in shown.shows],
-            "missed": [name for name in shown.shows if name not in names]}
+            "wrong": [name for name in names if name not in one.shows],
+            "missed": [name for name in one.shows if name not in names]}

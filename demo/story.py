@@ -137,8 +137,8 @@ def photographs(out):
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["tools/infer.py failed"])[-1]
         return [], last.partition("error: ")[2] or last
-    return [Photograph(*told, read_image(path), read_mask(out / f"{path.stem}.png", len(VOC_CLASSES)), VOC_CLASSES)
-            for path, told in found.items()], None
+    return [Photograph(*about, read_image(path), read_mask(out / f"{path.stem}.png", len(VOC_CLASSES)), VOC_CLASSES)
+            for path, about in found.items()], None
 
 
 def find_photographs():
@@ -150,5 +150,5 @@ def find_photographs():
     except ImportError:
         return {}, "scikit-image, which carries the photographs, is not installed"
     folder = Path(skimage.__file__).parent / "data"
-    found = {folder / name: told for name, *told in PHOTOGRAPHS if (folder / name).exists()}
+    found = {folder / name: about for name, *about in PHOTOGRAPHS if (folder / name).exists()}
     return found, None if found else "this scikit-image carries no photographs"

@@ -10,6 +10,7 @@ import inspect
 from pathlib import Path
 
 import ccnn
+from ccnn.inference.model import Model
 
 HERE = Path(__file__).resolve().parent
 PACKAGE = Path(inspect.getfile(ccnn)).resolve().parent
@@ -19,9 +20,10 @@ SECTIONS = {
                                      "Constraints"],
     "The solver": ["maximize", "maximize_batch", "Solution"],
     "The dense CRF": ["dense_crf"],
+    "Models for arrays": ["load_model", "Segmenter"],
 }
 METHODS = {"Constraints": ["from_matrix", "__and__", "with_prices", "rows", "values", "as_matrix"],
-           "Solution": ["write"]}
+           "Solution": ["write"], "Segmenter": ["fit", "predict", "score", "save"]}
 TORCH = ["ConstrainedLoss", "tag_constraints", "size_constraints", "box_constraints", "mask_constraints",
          "with_known_pixels", "dense_crf"]
 OPENING = """# The public surface
@@ -70,7 +72,8 @@ def torch_docstrings():
 
 
 def page():
-    known = signatures("solver/constraints.py", "supervision/constraints.py", "solver/dual.pyi", "crf/dense.py")
+    known = signatures("solver/constraints.py", "supervision/constraints.py", "solver/dual.pyi", "crf/dense.py",
+                       "__init__.py", "inference/model.py", "project/estimator.py")
     parts = [OPENING]
     for heading, names in SECTIONS.items():
         parts.append(f"## {heading}\n")
@@ -81,6 +84,8 @@ def page():
             for method in METHODS.get(name, []):
                 shown = f"{name} & other" if method == "__and__" else f"{name}.{method}({known[f'{name}.{method}']})"
                 parts.append(entry(shown, getattr(thing, method).__doc__))
+            if name == "load_model":
+                parts.append(entry(f"model.segment({known['Model.segment']})", Model.segment.__doc__))
     parts.append("## For PyTorch: `ccnn.torch`\n")
     known, docstrings = signatures("torch.py"), torch_docstrings()
     for name in TORCH:

@@ -24,7 +24,7 @@ print(f"{s.status}: duality gap {s.gap:.0e} after {s.iterations} passes over the
 for label, name in enumerate(("background", "cat", "dog")):
     print(f"{name:11} area before {q[label].mean():.2f}, after {s.p[label].mean():.2f}")
 
-# A rule of one's own: the upper half holds at least as much cat as the lower half.
+# A rule of your own: the upper half holds at least as much cat as the lower half.
 rows = ccnn.Constraints(A=[[0, 1, 0]], b=[0], beta=[np.inf],
                         regions=[np.where(np.arange(SIDE * SIDE) < SIDE * SIDE // 2, 1, -1)])
 t = ccnn.maximize(f, ccnn.tag_constraints(present) & rows)

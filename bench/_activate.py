@@ -1,0 +1,1 @@
+../tools/_activate.py
