@@ -1,10 +1,12 @@
 """The studio's page in a real browser, with the real server and real trainings."""
 import csv
 import io
+import itertools
 import json
 import re
 import shutil
 import signal
+import time
 import zipfile
 
 import numpy as np
@@ -814,9 +816,10 @@ def test_a_phone(studio, open_page):
     assert beyond(page) == []
     page.locator("#tool [data-tool=brush]").tap()
     fingers = page.context.new_cdp_session(page)
+    ticks = itertools.count(time.time(), 0.01)                          # seconds: quick strokes, however busy the machine
 
     def touch(kind, *points):
-        fingers.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [
+        fingers.send("Input.dispatchTouchEvent", {"type": kind, "timestamp": next(ticks), "touchPoints": [
             dict(zip("xy", spot(page, *point)), id=k) for k, point in enumerate(points)]})
     touch("touchStart", (0.4, 0.5))
     touch("touchStart", (0.4, 0.5), (0.6, 0.5))                         # two fingers: no mark, but

@@ -35,6 +35,8 @@ export class Tools {
         canvas.onpointermove = event => this.move(event)
         canvas.onpointerup = canvas.onpointercancel = event => this.release(event)
         canvas.onpointerleave = () => this.leave()
+        /* A finger draws: the browser makes no fling of it, during which it would take no tap on a button. */
+        canvas.addEventListener("touchstart", event => event.preventDefault(), {passive: false})
         canvas.oncontextmenu = event => event.preventDefault()
         canvas.onkeydown = event => this.crossKey(event)
         canvas.onfocus = canvas.onblur = () => this.redraw()
