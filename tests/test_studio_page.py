@@ -816,7 +816,7 @@ def test_a_phone(studio, open_page):
     assert beyond(page) == []
     page.locator("#tool [data-tool=brush]").tap()
     fingers = page.context.new_cdp_session(page)
-    ticks = itertools.count(time.time(), 0.01)                          # seconds: quick strokes, however busy the machine
+    ticks = itertools.count(time.time(), 0.01)                          # seconds: quick strokes on a busy machine too
 
     def touch(kind, *points):
         fingers.send("Input.dispatchTouchEvent", {"type": kind, "timestamp": next(ticks), "touchPoints": [
