@@ -29,6 +29,7 @@ class Experiment(NamedTuple):
     every: int = 1                      # only every so many rows and columns of the features: 4 is a stride of 32
     learns: int = 0                     # first block of VGG that learns, too, from the cached pool before it; 0: none
     ilp: bool = False                   # scored with an image-level prior, too
+    cue: bool = False                   # the training knows the map of a cue (ccnn.supervision.cue_rows)
     seeds: int = 3                      # runs
     crf: bool = True                    # its first run is scored with CRFs, too, if study/study.py --crf asks
     paper: Optional[str] = None         # the paper's row (ccnn.paper)
@@ -50,6 +51,16 @@ class Experiment(NamedTuple):
     def cached(self):
         """What is cached of the images: the blob of the backbone."""
         return pool_before(self.learns) if self.learns else "features"
+
+    @property
+    def cued(self):
+        """A cue is known to it, or to what it learns from."""
+        return self.cue or (bool(self.taught) and EXPERIMENTS[self.taught].cued)
+
+    @property
+    def settings(self):
+        """Of the loss layer, in place of the system's."""
+        return {**self.loss, **({"cue": True} if self.cue else {})}
 
     @property
     def bottom(self):
@@ -156,6 +167,12 @@ EXPERIMENTS = {
     "size_10_hard_train_321": Experiment("size", f"{HARD}, {LARGER}", start="classifier_train_321",
                                          loss={"hardness": 1000}, **OWN_321),
     "full_train_321": Experiment("full", LARGER, size=321, **own_at("4e-3")),
+    # ours: a cue tells what stands out
+    "em_adapt_image_cue_train_321": Experiment(
+        "em_adapt", f"a cue, classifier first, with the image's mean, {LARGER}", start="classifier_train_321",
+        cells_only=False, cue=True, **OWN_321),
+    "tags_cue_train_321": Experiment("tags", f"a cue, {LARGER}", cue=True, **OWN_321),
+    "size_10_cue_train_321": Experiment("size", f"small up to 0.1, a cue, {LARGER}", cue=True, **OWN_321),
     # section 4: p found at every visit of an image, or at every second; section 6: the stride
     "tags_longer": Experiment("tags", "two more epochs", start="tags"),
     "tags_held": Experiment("tags", "two more epochs, p kept for two visits", start="tags", loss={"hold": 2}),
@@ -209,6 +226,10 @@ EXPERIMENTS = {
     "taught_tags_train_321": Experiment("full", taught="tags_train_321", seeds=1, **OWN_321),
     "taught_em_adapt_train_321": Experiment("full", taught="em_adapt_train_321", seeds=1, **OWN_321),
     "taught_em_adapt_image_train_321": Experiment("full", taught="em_adapt_image_train_321", seeds=1, **OWN_321),
+    "taught_em_adapt_image_cue_train_321": Experiment("full", taught="em_adapt_image_cue_train_321", seeds=1,
+                                                      **OWN_321),
+    "taught_tags_cue_train_321": Experiment("full", taught="tags_cue_train_321", seeds=1, **OWN_321),
+    "taught_size_10_cue_train_321": Experiment("full", taught="size_10_cue_train_321", seeds=1, **OWN_321),
     "conv5_taught_shares": Experiment("full", CONV5, taught="shares", start="taught_shares", learns=5, seeds=1),
     "conv5_taught_size": Experiment("full", CONV5, taught="size_10", start="taught_size", learns=5, seeds=1),
     "conv5_taught_size_hard": Experiment("full", taught="size_10_hard", start="taught_size_hard", **HALF),
@@ -278,12 +299,16 @@ EVERY_EXPERIMENT = ChainMap(EXPERIMENTS, TRIALS)
 
 # The rows of the tables of systems, in their order: the paper's systems, started as they should be and at random; those
 # on VOC's own images; the others.
-COMPARED = tuple(name for name in EXPERIMENTS if not name.startswith(("semi", "alone", "bounds")))
+COMPARED = tuple(name for name, experiment in EXPERIMENTS.items()
+                 if not name.startswith(("semi", "alone", "bounds")) and not experiment.cued)
 ON_OWN = tuple(name for name in COMPARED if EXPERIMENTS[name].own)
 MAIN = ("classifier", "mil_fcn", "mil_fcn_random", "mil_base", "mil_base_random", "em_adapt", "em_adapt_random",
         "em_adapt_image", "em_adapt_image_random", "tags_cells", "tags_cells_started", "tags", "tags_started",
         "em_adapt_crops", "crops_cells", "crops", "size", "size_hard_started", "size_10", "size_10_hard",
         "filled_boxes", "boxes", "full")
+# What a cue brings: on VOC's own images, each system without and with it, what it teaches, and full supervision.
+CUED = (*(f"{first}{row}_train_321" for first in ("", "taught_")
+          for row in ("em_adapt_image", "em_adapt_image_cue", "tags", "tags_cue", "size_10_cue")), "full_train_321")
 OTHERS = tuple(name for name in COMPARED if name not in {*MAIN, *ON_OWN})
 
 # Which of two experiments should score more, as the paper says or implies. What they compare is all that differs, but

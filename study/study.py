@@ -52,6 +52,8 @@ def parse_args(argv):
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting of the solver")
     add("--crf", action="append", default=[], metavar="PRESET",
         help=f"also score what a CRF makes of it: {', '.join(PRESETS)}, or a file of tools/tune_crf.py; repeatable")
+    add("--cue", action="store_true",
+        help="also score with the cue of `ccnn segment` at inference, alone and with these CRFs")
     add("--pool4", type=Path, default=Path("data/pool4"), metavar="DIR",
         help="for the rows conv5_* (default: %(default)s)")
     add("--pool3", type=Path, default=Path("data/pool3"), metavar="DIR",
@@ -66,7 +68,7 @@ def make_runs(args):
     """Train and score what is not done of the wanted rows and seeds."""
     lists = runs.hold_out(args.root) if args.held_out else ("train_aug", "train", "val")
     settings = runs.Settings(args.folder, args.folder, args.root, args.features, args.pool4, args.pool3, *lists,
-                             args.set, args.crf)
+                             args.set, args.crf, args.cue)
     wanted = [runs.Run(name, seed, settings) for seed in range(1, 1 + (args.seeds or 3)) for name in args.rows
               if seed <= (args.seeds or EXPERIMENTS[name].seeds)]
     starts = [name for name in args.rows if any(name in runs.needs(other) for other in args.rows)]

@@ -24,18 +24,27 @@ from ccnn._util.workers import in_processes
 from ccnn.cli import command
 from ccnn.crf.dense import PRESETS, dense_crf
 from ccnn.data.background_shares import guess_shares
+from ccnn.data.dataset import read_map
 from ccnn.evaluation.scores import confusion, scored
 from ccnn.images.grid import label_map, positions, sample
 from ccnn.images.ids import read_split, truth_paths
 from ccnn.images.labels import LABELS
 from ccnn.images.reading import read_image, read_mask, shrink
 from ccnn.inference.caffe_net import load_caffe, load_net
+from ccnn.inference.cue_maps import weigh
+from ccnn.nets import cues
 from ccnn.nets import prototxt as nets
 from ccnn.nets.caffe_files import read_caffemodel, write_caffemodel
 from ccnn.nets.weights import convolutions, fill
+from ccnn.project.feature_cache import compute_maps, maps_folder
+from ccnn.project.learn import RECIPE
 from ccnn.supervision.baselines import image_level_prior
 
 HELD_OUT = Path("output/study/held_out")
+
+CUE, EXPONENT = cues.DEFAULT, RECIPE.exponent           # as `ccnn learn` has them
+
+WITH_CUE = "cue"        # kinds of scores with the cue at inference begin with it
 
 
 def add_places(add):
@@ -98,6 +107,7 @@ class Settings(NamedTuple):
     val: str
     changes: list               # of the solver, as "key=value"
     crf: dict                   # {name: preset} of the CRFs to be scored
+    cue: bool = False           # score with the cue at inference, too
 
 
 class Run(NamedTuple):
@@ -113,14 +123,14 @@ class Run(NamedTuple):
         return EVERY_EXPERIMENT[self.name]
 
     def other(self, name):
-        """The run of another experiment with the same seed, as the repository has its solver, and without CRFs."""
+        """The run of another experiment with the same seed, as the repository has its solver, and its labels alone."""
         settings = self.settings._replace(folder=self.settings.starts, changes=[])
-        return self._replace(name=name, settings=settings).without_crfs
+        return self._replace(name=name, settings=settings).alone
 
     @property
-    def without_crfs(self):
-        """The same run, scored without CRFs."""
-        return self._replace(settings=self.settings._replace(crf={}))
+    def alone(self):
+        """The same run, scored without CRFs and without a cue."""
+        return self._replace(settings=self.settings._replace(crf={}, cue=False))
 
     @property
     def folder(self):
@@ -148,6 +158,11 @@ class Run(NamedTuple):
         return folder.with_name(f"{folder.name}_{size}") if size else folder
 
     @property
+    def maps(self):
+        """The folder of the maps of the cue."""
+        return maps_folder(self.settings.features.parent, CUE.name)
+
+    @property
     def result(self):
         return self.folder / "score.json"
 
@@ -159,11 +174,22 @@ def execute_all(wanted, cluster, jobs):
         for name in needs(run.name):
             other = run.other(name)
             needed.setdefault((other.settings.folder, name, run.seed), other)
+    make_maps(needed.values(), jobs)
     os.environ["OPENBLAS_NUM_THREADS"] = "1"            # each run on one core; read when Caffe is loaded
     with connected(cluster, jobs) as jobs:
         for count in sorted({len(needs(run.name)) for run in needed.values()}):     # what others need comes first
-            execute_some([run.without_crfs for run in needed.values() if len(needs(run.name)) == count], jobs)
+            execute_some([run.alone for run in needed.values() if len(needs(run.name)) == count], jobs)
         execute_some(needed.values(), jobs)             # CRFs come last, because nothing waits for them
+
+
+def make_maps(runs, jobs):
+    """The maps of the cue that these runs train on, or are scored with."""
+    for run in runs:
+        lists = [run.candidates] * run.experiment.cue + [run.settings.val] * run.settings.cue
+        ids = [id for split in lists for id in read_split(run.settings.root, split)]
+        if ids:
+            run.maps.mkdir(parents=True, exist_ok=True)
+            compute_maps(run.maps, CUE.name, {id: str(run.settings.root / f"JPEGImages/{id}.jpg") for id in ids}, jobs)
 
 
 def execute_some(runs, jobs):
@@ -208,8 +234,8 @@ def execute(run):
     result["iou"].update(score(run, model, kinds))
     result.setdefault("draws", {}).update({kind: resampled(run, kind) for kind in kinds})
     result.setdefault("half", {}).update({kind: on_half(run, kind) for kind in kinds})
-    result.setdefault("crf", {}).update({kind: seen_by(run.settings.crf[kind]) for kind in kinds
-                                         if kind in run.settings.crf})
+    result.setdefault("crf", {}).update({kind: seen_by(run.settings.crf[preset_of(kind)]) for kind in kinds
+                                         if preset_of(kind) in run.settings.crf})
     with whole_file(run.result) as part:
         part.write_text(json.dumps(result))
     figures = ", ".join(f"{miou(iou):.1f} {kind}".strip() for kind, iou in result["iou"].items())
@@ -232,10 +258,18 @@ def missing(run):
         if file.exists() and file.read_text() != text:
             raise UserError(f"{file}: is not what the repository has now; remove {run.folder} and all that was "
                             "made with it, or choose another --folder")
-    kinds = ["", *["ilp"] * experiment.ilp, *(presets if experiment.crf and run.seed == 1 else [])]
+    crfs = list(presets) if experiment.crf and run.seed == 1 else []
+    kinds = ["", *["ilp"] * experiment.ilp, *crfs]
+    if run.settings.cue:
+        kinds += [WITH_CUE, *(f"{WITH_CUE}_{name}" for name in crfs)]
     used = done.get("crf", {})
     return [kind for kind in kinds if kind not in done["iou"]
-            or (kind in presets and used.get(kind) != seen_by(presets[kind]))]
+            or (preset_of(kind) in presets and used.get(kind) != seen_by(presets[preset_of(kind)]))]
+
+
+def preset_of(kind):
+    """The name of the CRF in a kind of score: "authors" and "cue_authors" have the same; "" and "cue" have none."""
+    return kind.removeprefix(WITH_CUE).removeprefix("_")
 
 
 def sources(run):
@@ -247,18 +281,20 @@ def sources(run):
         data.update(supervised=0, scribbles=str(run.folder / "points"))
     if experiment.learns:
         data["blob"] = experiment.cached
+    if experiment.cue:
+        data["cues"] = str(run.maps)
     if experiment.taught:
         data["masks"] = str(run.other(experiment.taught).folder / "taught")
     if experiment.learns:
         net = nets.last_blocks_net(experiment.learns, experiment.system, data, cells_only=experiment.only_cells,
-                                   **experiment.loss)
+                                   **experiment.settings)
     elif experiment.system == "classifier":
         net = nets.data_layer("tags", data) + nets.tag_classifier("fc8_cell", "features")
     else:
         net = (nets.data_layer(experiment.system, data, held=experiment.loss.get("hold", 1) > 1)
                + (nets.coarse_features(experiment.every) if experiment.every > 1 else "")
                + nets.trained_head(experiment.system, cells_only=experiment.only_cells, bottom=experiment.bottom,
-                                   **experiment.loss))
+                                   **experiment.settings))
         net = net.replace("std: 0.01", f"std: {experiment.std:g}")
     return {"net.prototxt": net, "solver.prototxt": solver_text(experiment),
             "experiment.json": json.dumps(made_of(experiment))}
@@ -315,11 +351,13 @@ def make_masks(run, split):
     knows = {"root": str(run.settings.root), "split": split, "features": str(run.inputs), "blob": experiment.cached}
     if experiment.areas:
         knows["shares"] = str(run.folder / "shares.csv")
+    if experiment.cue:
+        knows["cues"] = str(run.maps)
     load_caffe()
     deploy = run.folder / "deploy.prototxt"
     deploy.write_text(deploy_net(experiment))
     net = load_net(deploy, last_model(run.folder))
-    teach(experiment.trained, experiment.loss, knows, lambda name: forward(net, run.inputs / f"{name}.npy"),
+    teach(experiment.trained, experiment.settings, knows, lambda name: forward(net, run.inputs / f"{name}.npy"),
           PRESETS["heads"], run.folder / "taught")
 
 
@@ -360,11 +398,14 @@ def score(run, model, kinds):
     for number, (name, mask) in enumerate(zip(names, truth_paths(settings.root, names))):
         f = forward(net, run.inputs / f"{name}.npy")
         truth = read_mask(mask)
-        rgb = read_image(settings.root / f"JPEGImages/{name}.jpg") if settings.crf.keys() & set(kinds) else None
+        rgb = read_image(settings.root / f"JPEGImages/{name}.jpg") if {*map(preset_of, kinds)} & {*settings.crf} \
+            else None
         scores = BACKBONE.scores(f, truth.shape, size)
         scores = scores._replace(stride=scores.stride * run.experiment.every)
+        cued = weigh(scores, read_map(run.maps / f"{name}.npy"), truth.shape, EXPONENT) if settings.cue else scores
         for kind in kinds:
-            labels = label(kind, rgb, scores, truth.shape, settings.crf, run.experiment.loss.get("r", MIL_BASE_R))
+            labels = label(preset_of(kind), rgb, cued if kind.startswith(WITH_CUE) else scores, truth.shape,
+                           settings.crf, run.experiment.loss.get("r", MIL_BASE_R))
             found[kind][number] = confusion(truth, labels, LABELS)
     for kind, C in found.items():
         with whole_file(confusions_file(run, kind)) as part, open(part, "wb") as file:

@@ -5,6 +5,7 @@ import numpy as np
 from experiments import (
     BACKBONE,
     COMPARED,
+    CUED,
     EXPERIMENTS,
     FURTHER_ORDERINGS,
     MAIN,
@@ -66,7 +67,8 @@ def tables(found):
             "further_orderings": orderings_table(found, FURTHER_ORDERINGS),
             "bounds": bounds_table(results), "semi": masks_table(results), "conv5": conv5_table(results),
             "taught": taught_table(results), "pixels": pixels_table(results), "tuned": tuned_table(results),
-            "half": half_table(results), "classes": classes_table(results)}
+            "half": half_table(results), "cued": cued_table(results),
+            "classes": classes_table(results)}
 
 
 def systems_table(found, rows):
@@ -185,6 +187,15 @@ def tuned_table(results):
         if found[-1]:
             lines.append([EXPERIMENTS[name].title, *map(said, found)])
     return markdown_table(["system", "no CRF", "authors'", "their untuned", "`heads`", "tuned on 100"], lines)
+
+
+def cued_table(results):
+    """What a cue brings in training and at inference, without and with CRFs."""
+    kinds = "", "heads", "cue", *(f"cue_{name}" for name in CRFS)
+    lines = [[EXPERIMENTS[name].title, f"`{name}`", str(len(mious(results, name))),
+              *(said(mious(results, name, kind)) for kind in kinds)] for name in CUED if mious(results, name)]
+    return markdown_table(["system", "row", "runs", "mIoU", "our CRF", "cue at inference", "cue, authors' CRF",
+                           "cue, their untuned", "cue, our CRF"], lines)
 
 
 def before_and_after(results, befores, *titles):

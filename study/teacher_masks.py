@@ -16,7 +16,8 @@ from ccnn.images.labels import BACKGROUND, LABELS
 from ccnn.images.reading import read_image, shrink
 from ccnn.supervision.baselines import adaptive_bias
 from ccnn.supervision.builder import ConstraintBuilder, solve
-from ccnn.supervision.kinds import SUPERVISION, TAGS_BLOB
+from ccnn.supervision.cue_rows import log_odds
+from ccnn.supervision.kinds import CUE_BLOB, SUPERVISION, TAGS_BLOB
 
 TINY = 1e-10            # stands for a probability of 0 before its logarithm is taken
 
@@ -31,7 +32,8 @@ def teach(system, changes, data, forward, preset: Preset, out):
     forward : name -> scores, L x h x w
     """
     settings = {**system.settings, **system.frozen, **changes}
-    blobs, latent = (adapted if system.loss == "EMAdaptLossLayer" else constrained)(settings)
+    names, latent = (adapted if system.loss == "EMAdaptLossLayer" else constrained)(settings)
+    blobs = (*names, *[CUE_BLOB.name] * settings.pop("cue", False))
     samples = FeatureSamples({**data, "tops": list(blobs), "mirror": False})
     size, = samples.size
     out.mkdir(parents=True, exist_ok=True)
@@ -40,20 +42,21 @@ def teach(system, changes, data, forward, preset: Preset, out):
         if file.exists():
             continue
         known = samples.load(number, *WHOLE)
-        labels, scores = latent([known[blob] for blob in blobs], forward(name))
+        S = known.get(CUE_BLOB.name)
+        labels, scores = latent([known[blob] for blob in names], forward(name), S)
         rgb = read_image(samples.data.image_file(name))
         with whole_file(file) as part:
             mask(scores, rgb, labels, size, preset).save(part, format="PNG")
 
 
 def constrained(settings):
-    """CCNN: the blobs that it knows of an image; and a function from these and the scores f (L x h x w) to the labels
-    that may appear and their log p, L' x h x w."""
+    """CCNN: the blobs that it knows of an image; and a function from these, the scores f (L x h x w) and the map of a
+    cue, or None, to the labels that may appear and their log p, L' x h x w."""
     kind = SUPERVISION[settings["supervision"]]
     builder = ConstraintBuilder(kind, {key: settings[key] for key in kind.bounds if key in settings})
 
-    def latent(known, f):
-        c = builder.build(known, LABELS, f.shape[1:])
+    def latent(known, f, S):
+        c = builder.build(known, LABELS, f.shape[1:], cue=S)
         p = solve(f, c).p.reshape(f.shape)
         labels = np.flatnonzero(c.allowed.reshape(LABELS, -1).any(axis=1))
         return labels, np.log(np.maximum(p[labels], TINY))
@@ -62,9 +65,11 @@ def constrained(settings):
 
 def adapted(settings):
     """EM-Adapt: the same, with the scores after its E-step's bias. Their best labels are those that it trains with."""
-    def latent(known, f):
+    def latent(known, f, S):
         labels = np.flatnonzero(TAGS_BLOB.read(known[0]))
         scores = f[labels]
+        if S is not None:
+            scores[labels != BACKGROUND] += log_odds(S[0])
         b = adaptive_bias(scores.reshape(labels.size, -1), **settings, background=labels[0] == BACKGROUND)
         return labels, scores + b[:, None, None]
     return (TAGS_BLOB.name,), latent

@@ -213,6 +213,24 @@ def test_gradient_of_em_adapt_holds_the_segmentation_fixed(tmp_path, images, wei
     check(tmp_path, EM, settings, blobs, lambda k, f: kl(p[k], f), lambda k, f: kl(p[k], f), weight)
 
 
+@batches
+def test_em_adapt_with_a_cue_weighs_its_segmentation_alone(tmp_path, images, weight):
+    """The map moves objects to where it is high; loss and gradient are those of the net's own scores."""
+    blobs = inputs("tags", images)
+    S = np.random.default_rng(2).random((3, 1, H, W)).astype(np.float32)[:images]
+    blobs["cue"] = S
+    p, moved = np.zeros((images, L, H * W)), 0
+    for k in range(images):
+        f = blobs["scores"][k].reshape(L, -1).astype(float)
+        z, kept = np.flatnonzero(TAGS[k]), np.clip(S[k].ravel(), 0.02, 0.98)
+        weighed = f[z] + np.where(z[:, None] > 0, np.log(kept) - np.log(1 - kept), 0)
+        y = z[(weighed + adaptive_bias(weighed)[:, None]).argmax(axis=0)]
+        moved += np.count_nonzero(y != z[(f[z] + adaptive_bias(f[z])[:, None]).argmax(axis=0)])
+        p[k, y, np.arange(H * W)] = 1
+    assert moved
+    check(tmp_path, EM, {"cue": True}, blobs, lambda k, f: kl(p[k], f), lambda k, f: kl(p[k], f), weight)
+
+
 def mil_fcn(k, f, tags=TAGS):
     log_q = f - np.log(np.exp(f).sum(axis=0))
     return -np.mean([log_q[l].max() for l in np.flatnonzero(tags[k] == 1)])

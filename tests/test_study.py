@@ -20,6 +20,7 @@ import study_runs as runs
 import study_tables
 import superpixels
 import teacher_masks
+from PIL import Image
 from test_training import workplace
 from tiny_voc import make_voc
 
@@ -278,6 +279,37 @@ def test_a_row_of_masks_alone(here):
     assert f'"supervised": "{with_tags}"' in nets[with_tags] and "supervised" not in nets[alone]
 
 
+@pytest.mark.parametrize("name, other", [("tags_cue_train_321", "tags_train_321"),
+                                         ("em_adapt_image_cue_train_321", "em_adapt_image_train_321")])
+def test_rows_with_a_cue(here, drawn, monkeypatch, name, other):
+    """Maps change what they learn, what they teach and, at inference, their masks; CRFs see the weighed scores."""
+    rng, maps = np.random.default_rng(0), drawn / "data/cues/u2netp-224"
+    maps.mkdir(parents=True, exist_ok=True)
+    for id in (*split("train_aug"), *split("val")):
+        np.save(maps / f"{id}.npy", np.repeat(rng.random((8, 2)), 4, axis=1).astype(np.float16))
+    started = experiments.EXPERIMENTS["classifier"]
+    monkeypatch.setitem(experiments.EXPERIMENTS, "classifier_train_321", started)
+    for row in (name, other, f"taught_{name}"):
+        monkeypatch.setitem(experiments.EXPERIMENTS, row, experiments.EXPERIMENTS[row]._replace(
+            size=0, changes=("max_iter=8", "snapshot=8", "base_lr=1e-4")))
+    run(name, other, f"taught_{name}", "--seeds", 1, "--cue", "--crf", "authors")
+    for row in (name, f"taught_{name}"):
+        iou = result(f"output/study/{row}/1")["iou"]
+        assert list(iou) == ["", "authors", "cue", "cue_authors"]
+        assert iou["cue"] != iou[""] and iou["cue_authors"] != iou["cue"]
+    weights = [caffe_files.read_caffemodel(f"output/study/{row}/1/head_iter_8.caffemodel")["fc8_cell"][0]
+               for row in (name, other)]
+    assert np.abs(weights[0] - weights[1]).max() > 1e-5
+    share = {True: [], False: []}           # of what stands out, and of the rest, that the taught masks call an object
+    for id in split("train"):
+        mask = images.read_mask(Path(f"output/study/{name}/1/taught/{id}.png"))
+        S = Image.fromarray(np.load(maps / f"{id}.npy").astype(np.float32)).resize(mask.shape[::-1], Image.NEAREST)
+        for stands_out, shares in share.items():
+            shares.append((mask[(np.asarray(S) > 0.5) == stands_out] > 0).mean())
+    assert np.mean(share[True]) > np.mean(share[False]) + 0.2
+    assert experiments.EXPERIMENTS[f"taught_{name}"].cued and not experiments.EXPERIMENTS[f"taught_{other}"].cued
+
+
 def test_the_prior_has_the_r_of_its_row(here, monkeypatch):
     told, prior = [], runs.image_level_prior
     monkeypatch.setattr(runs, "image_level_prior", lambda f, r: told.append(r) or prior(f, r))
@@ -436,31 +468,36 @@ def test_a_taught_mask_is_p_with_the_edges_of_the_photograph():
     assert np.array_equal(found, np.where(np.arange(112) < 58, 0, 3) * np.ones((80, 1), int))
 
 
-def test_em_adapt_teaches_what_it_trains_with(root):
+@pytest.mark.parametrize("cue", [False, True])
+def test_em_adapt_teaches_what_it_trains_with(cue):
     """The best labels of its scores are those of the loss layer's E-step: the gradient at them alone is negative."""
-    f = np.random.default_rng(3).normal(0, 1, (21, 9, 11)).astype(np.float32)
+    rng = np.random.default_rng(3)
+    f, S = rng.normal(0, 1, (21, 9, 11)).astype(np.float32), rng.random((1, 9, 11)).astype(np.float32)
     f[0] += 3                   # without a bias, the background would win nearly everywhere
     tags = np.zeros(21, np.float32)
     tags[[0, 4, 9]] = 1
-    blobs, latent = teacher_masks.adapted(SYSTEMS["em_adapt"].settings)
-    labels, scores = latent([tags], f)
-    assert (blobs, labels.tolist(), scores.shape) == (("tags",), [0, 4, 9], (3, 9, 11))
+    names, latent = teacher_masks.adapted(SYSTEMS["em_adapt"].settings)
+    labels, scores = latent([tags], f, S if cue else None)
+    assert (names, labels.tolist(), scores.shape) == (("tags",), [0, 4, 9], (3, 9, 11))
     best = labels[scores.argmax(axis=0)]
     assert np.bincount(best.ravel(), minlength=10)[[4, 9]].min() >= 0.2 * best.size
+    assert ((best > 0) == (S[0] > 0.5)).mean() > 0.7 or not cue
 
-    net = net_of_loss("em_adapt", f.shape)
-    net.blobs["fc8"].data[...], net.blobs["tags"].data[...] = f, tags
+    net = net_of_loss("em_adapt", f.shape, **({"cue": True} if cue else {}))
+    for name, blob in {"fc8": f, "tags": tags, **({"cue": S} if cue else {})}.items():
+        net.blobs[name].data[...] = blob
     net.forward()
     net.backward()
     assert np.array_equal(net.blobs["fc8"].diff[0].argmin(axis=0), best)
 
 
-def net_of_loss(system, shape):
+def net_of_loss(system, shape, **settings):
     """The loss layer of a system alone."""
-    tags = nets.input_layer("tags", 1, shape[0]).replace('name: "data"', 'name: "tags"')
-    text = "force_backward: true\n" + nets.input_layer("fc8", 1, *shape) + tags + nets.loss_layer(system)
+    given = {"fc8": shape, "tags": shape[:1], **({"cue": (1, *shape[1:])} if settings else {})}
+    text = "force_backward: true\n" + "".join(
+        nets.input_layer(name, 1, *sides).replace('"data"', f'"{name}"') for name, sides in given.items())
     with tempfile.NamedTemporaryFile("w", suffix=".prototxt") as file:
-        file.write(text)
+        file.write(text + nets.loss_layer(system, **settings))
         file.flush()
         return caffe.Net(file.name, caffe.TRAIN)
 

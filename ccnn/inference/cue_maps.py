@@ -26,8 +26,7 @@ from ccnn.images.labels import BACKGROUND
 from ccnn.images.reading import fit
 from ccnn.inference.engines import first_line
 from ccnn.nets.cues import CUES, Cue
-
-EDGE = 0.02             # the map never says less, nor more than 1 - EDGE
+from ccnn.supervision.cue_rows import log_odds
 
 FINE = 500              # long side in pixels at which map and scores are combined
 
@@ -86,8 +85,7 @@ def weigh(scores: Scores, S: np.ndarray, shape: tuple, exponent: float, surfaces
     if f is scores.values:              # where they are as fine already; they stay as they are
         f = f.copy()
     S = sample(np.asarray(S, np.float32)[None], *(positions(*sides) for sides in zip(fine, S.shape)))[0]
-    S = np.clip(S, EDGE, 1 - EDGE)
-    apart = np.float32(exponent) * np.log(S / (1 - S))
+    apart = np.float32(exponent) * log_odds(S)
     for label in range(len(f)):
         if label != BACKGROUND and label not in surfaces:
             f[label] += apart

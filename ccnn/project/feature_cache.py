@@ -73,6 +73,11 @@ def update_maps(work: Path, cue: str, files: dict[str, str], digests: dict[str, 
     out.mkdir(parents=True, exist_ok=True)
     remove_parts(out)
     remove_stale(out, digests, keep)
+    compute_maps(out, cue, files, jobs)
+
+
+def compute_maps(out: Path, cue: str, files: dict[str, str], jobs: int) -> None:
+    """Compute the maps of {id: file} that are not in the folder `out`."""
     todo = [(file, out / f"{id}.npy") for id, file in files.items() if not (out / f"{id}.npy").is_file()]
     if todo:
         for _ in Progress(in_processes(MapWriter(cue), todo, min(jobs, len(todo)), failed=no_map), total=len(todo),

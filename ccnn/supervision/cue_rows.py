@@ -37,6 +37,14 @@ class CueBounds(NamedTuple):
 
 BOUNDS = CueBounds()
 
+EDGE = 0.02             # a map never says less than this, nor more than 1 - EDGE, where it weighs scores
+
+
+def log_odds(S: np.ndarray) -> np.ndarray:
+    """log S / (1 - S) of a map, float32: what it adds to the scores of objects, against the background's."""
+    S = np.clip(S, EDGE, 1 - EDGE)
+    return np.log(S / (1 - S)).astype(np.float32)
+
 
 def with_cue(c: Constraints, S: np.ndarray, surfaces=(), bounds: CueBounds = BOUNDS) -> Constraints:
     """The constraints c, and the rows of the map S (n,), 0..1. surfaces : labels that are no objects"""

@@ -15,12 +15,13 @@ import contextlib
 import numpy as np
 
 from ccnn._util.errors import UserError
-from ccnn._util.settings import COUNT, POSITIVE, SHARE, Setting, read_settings
+from ccnn._util.settings import COUNT, POSITIVE, SHARE, SWITCH, Setting, read_settings
 from ccnn.images.labels import BACKGROUND
 from ccnn.solver.dual import maximize
 from ccnn.supervision.baselines import adaptive_bias, log_mean_exp, log_softmax
 from ccnn.supervision.constraints import mask_constraints
-from ccnn.supervision.kinds import TAGS_BLOB
+from ccnn.supervision.cue_rows import log_odds
+from ccnn.supervision.kinds import CUE_BLOB, TAGS_BLOB
 
 LARGEST = float(np.finfo(np.float32).max)       # the largest number that a blob can hold
 
@@ -148,6 +149,10 @@ class EMAdaptLoss(Loss):
                and every other label of z at least rho_fg (see adaptive_bias)
     M-step     loss = -mean_i log q_i(y_i), y held fixed: the gradient is q_i - onehot(y_i), per pixel
 
+    With the map S of a cue, which is ours and no part of EM-Adapt, the E-step adds log S_i / (1 - S_i) to f_i(l) of
+    every label but the background, as ccnn.inference.cue_maps does where photographs are segmented.
+
+    blobs[2]   cue     N x 1 x H x W, 0..1, with the setting cue
     param_str  {"rho_fg": 0.2, "rho_bg": 0.4, "rounds": 5}
     """
 
@@ -155,11 +160,20 @@ class EMAdaptLoss(Loss):
         "rho_fg": Setting(SHARE, 0.2, "share of the image for every label but the background"),
         "rho_bg": Setting(SHARE, 0.4, "share of the image for the background"),
         "rounds": Setting(COUNT, 5, "see adaptive_bias"),
+        "cue": Setting(SWITCH, False, "the map of a cue is known; its blob comes last"),
     }
+
+    def read_settings(self):
+        settings = super().read_settings()
+        if settings.pop("cue"):
+            self.given += (CUE_BLOB,)
+        return settings
 
     def image_loss(self, k, f, diff, blobs):
         labels = self.present(k, blobs)
         scores = finite(f)[labels]
+        if CUE_BLOB in self.given:
+            scores[labels != BACKGROUND] += log_odds(CUE_BLOB.read(blobs[2][k]))
         b = adaptive_bias(scores, **self.settings, background=labels[0] == BACKGROUND)
         y = labels[(scores + b[:, None]).argmax(axis=0)]
         return maximize(f, mask_constraints(y, len(f)), diff=diff).loss
