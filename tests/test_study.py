@@ -306,7 +306,7 @@ def test_rows_with_a_cue(here, drawn, monkeypatch, name, other):
         S = Image.fromarray(np.load(maps / f"{id}.npy").astype(np.float32)).resize(mask.shape[::-1], Image.NEAREST)
         for stands_out, shares in share.items():
             shares.append((mask[(np.asarray(S) > 0.5) == stands_out] > 0).mean())
-    assert np.mean(share[True]) > np.mean(share[False]) + 0.2
+    assert np.mean(share[True]) > 2 * np.mean(share[False])
     assert experiments.EXPERIMENTS[f"taught_{name}"].cued and not experiments.EXPERIMENTS[f"taught_{other}"].cued
 
 
@@ -883,7 +883,7 @@ def test_no_stored_run_is_older_than_its_row(root):
 
 def test_every_row_was_run_or_is_named(root):
     results = json.loads((root / "study/results/study.json").read_text())["runs"]
-    told = re.search(r"Not run: (.*)\.\n", (root / "docs/reproduction.md").read_text())
+    told = re.search(r"Not run: (.*?)\.<!--", (root / "docs/reproduction.md").read_text())
     not_run = set(re.findall(r"`([\w.]+)`", told[1])) if told else set()
     assert {result["row"] for result in results} == set(experiments.EXPERIMENTS) - not_run
     short = [name for name, experiment in experiments.EXPERIMENTS.items() if name not in not_run
