@@ -27,7 +27,7 @@ from ccnn.images.reading import read_image
 from ccnn.inference.cue_maps import load_cue
 from ccnn.nets.backbones import Backbone
 from ccnn.nets.cues import CUES
-from ccnn.training.features import check_index, compute, plan_features, save_features
+from ccnn.training.features import check_index, compute, is_whole, plan_features, save_features
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,8 @@ def update_maps(work: Path, cue: str, files: dict[str, str], digests: dict[str, 
     out.mkdir(parents=True, exist_ok=True)
     remove_parts(out)
     remove_stale(out, digests, keep)
-    todo = [(file, out / f"{id}.npy") for id, file in files.items() if not (out / f"{id}.npy").is_file()]
+    shape = (CUES[cue].size, CUES[cue].size)
+    todo = [(file, out / f"{id}.npy") for id, file in files.items() if not is_whole(out / f"{id}.npy", shape)]
     if todo:
         for _ in Progress(in_processes(MapWriter(cue), todo, min(jobs, len(todo)), failed=no_map), total=len(todo),
                           unit="image", desc="what stands out"):
