@@ -28,6 +28,13 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path):
     assert os.listdir(target.parent) == ["a.png"]
 
 
+def test_a_folder_in_the_place_of_a_file_is_named(tmp_path):
+    (tmp_path / "a.json").mkdir()
+    with pytest.raises(UserError, match="a.json: is a folder, and a file is to be written there"):
+        files.save(tmp_path / "a.json", b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
 def test_a_file_that_was_never_begun_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError), files.whole_file(tmp_path / "a.png"):
         pass

@@ -235,3 +235,18 @@ def test_a_region_hangs_together_and_comes_back_from_its_runs():
     hairs[2:7, 2:7], hairs[4, 4], hairs[0:2, 3] = 1, 0, 1               # a hole, and a spike of a pixel
     smooth = regions.at(hairs, 3.5 / 9, 3.5 / 9, hairs.shape, smooth=True)
     assert smooth[2:7, 2:7].all() and smooth.sum() == 25
+
+
+def tiled(path, tile):
+    """A TIFF of 16 x 16 pixels in one tile of tile x tile, of which there is not one byte: libtiff makes room first."""
+    tags = {256: 16, 257: 16, 258: 8, 259: 8, 262: 1, 277: 1, 322: tile, 323: tile, 324: 8, 325: 8}
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
+    path.write_bytes(b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4))
+    return path
+
+
+def test_a_tile_counts_like_an_image(tmp_path):
+    """A tile is decoded as a whole, however small the image: 2 GB for this one."""
+    assert upright_shape(tiled(tmp_path / "a.tif", 10_000)) == (16, 16)
+    with pytest.raises(ImageError, match="b.tif: has a tile of 40000 x 40000 pixels; reduce it to 120 megapixels"):
+        read_image(tiled(tmp_path / "b.tif", 40_000))

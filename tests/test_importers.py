@@ -3,6 +3,7 @@ import csv
 import itertools
 import json
 import os
+import re
 import subprocess
 import unicodedata
 
@@ -12,7 +13,8 @@ from PIL import Image
 from ccnn._util.errors import Mistakes, UserError
 from ccnn._util.foreign_files import parse_json, parse_xml
 from ccnn.annotations.importers import read_source, voc_objects
-from ccnn.annotations.tag_table import read_table
+from ccnn.annotations.tag_table import Labels, read_table
+from ccnn.cli import import_tags
 from ccnn.images.labels import read_classes
 from ccnn.images.listing import PhotographIndex, list_photographs
 
@@ -114,6 +116,8 @@ def test_many_mistakes_are_counted(tmp_path):
     ("a.jpg,cat\n".encode("utf-16-le"), "not text in UTF-8, UTF-16 or cp1252; save it as UTF-8"),
     (b"PK\x03\x04workbook", "is an archive or an Excel workbook; unpack it, or save the sheet as CSV UTF-8"),
     (b"a.jpg," + b"x" * 200000, "line 1: cannot read the table: field larger than field limit"),
+    (b"image," + b"c," * 20_000 + b"\na.jpg\n" * 10_000, "line 1: has 20002 columns; expected at most 10000"),
+    (b"a.jpg;cat\n" + b" " * 100_000 + b"x\n", "line 2: expected image,tags"),       # not in cubic time
 ])
 def test_wrong_tables_end_in_one_line(tmp_path, content, message):
     (tmp_path / "t.csv").write_bytes(content)
@@ -482,6 +486,29 @@ def test_the_tool_shows_and_then_writes(tool, tmp_path):
         "import_tags.py: error: photos/Tags.csv: 2 mistakes",
         "  line 1: tag 'cta' is not a class; did you mean 'cat'?",
         "  line 2: tag 'polar' is not a class; did you mean 'polar bear'?"]
+
+
+@pytest.mark.parametrize("name, message", [
+    ("\ud800", "holds control characters"), ("\x1b[2J", "holds control characters"),
+    ("a\nb", "holds control characters"),
+    ("a;b", "holds one of ; , |, which stand between tags; rename it")])
+def test_a_class_that_no_list_can_hold_is_not_written(tmp_path, name, message):
+    photographs(tmp_path, "a.jpg")
+    categories = [{**one, "name": name + one["name"]} for one in COCO["categories"]]
+    (tmp_path / "export.json").write_text(json.dumps({**COCO, "categories": categories}))
+    with pytest.raises(UserError, match=f"export.json: .*{re.escape(message)}"):
+        import_tags.main([str(tmp_path / "export.json"), "--write"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jpg", "export.json"]
+
+
+def test_names_that_are_lost_are_compared_as_long_as_they_are_shown(monkeypatch, tmp_path):
+    """A comparison of each with each takes an hour where thousands of names are those of other photographs."""
+    photographs(tmp_path, "a.jpg")
+    asked = []
+    monkeypatch.setattr(import_tags, "nearest", lambda name, known: asked.append(name))
+    named = {f"{k}.jpg": Labels((), None, None, f"line {k}") for k in range(100)}
+    _, lost = import_tags.match_names(named, PhotographIndex(tmp_path))
+    assert len(lost) == 100 and asked == [f"{k}.jpg" for k in range(import_tags.SHOWN)]
 
 
 def test_the_tool_on_an_export_from_elsewhere(tool, tmp_path):

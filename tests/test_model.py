@@ -286,6 +286,7 @@ BOMBS = {
     "no kernel": ("kernel_size: 3", ""),
     "a stride of 0": ("stride: 4", "stride: 0"),
     "a kernel larger than the image": ("kernel_size: 3", "kernel_size: 1000"),
+    "an input of any number of axes": ("shape { ", "shape { " + 2000 * "dim: 9223372036854775807  "),
     "an unknown bottom": ('bottom: "below"', 'bottom: "nowhere"'),
 }
 
@@ -300,7 +301,14 @@ def test_a_net_that_would_take_all_memory_is_not_run(packed, tmp_path, change):
     rewritten(packed, tmp_path / "m.ccnn", **{NET: text.encode()})
     with pytest.raises(UserError, match="m.ccnn: deploy.prototxt: layer '.*' (makes|has no)") as error:
         read_model(tmp_path / "m.ccnn")
-    assert "\n" not in str(error.value)
+    assert "\n" not in str(error.value) and len(str(error.value)) < 2000
+
+
+@pytest.mark.parametrize("change", [('name: "fc8"', f'name: "{300 * "x"}"'), ('"Input"', f'"{300 * "x"}"')])
+def test_a_long_name_in_a_net_is_not_repeated(packed, tmp_path, change):
+    rewritten(packed, tmp_path / "m.ccnn", **{NET: TWO_LAYERS.replace(*change).encode()})
+    with pytest.raises(UserError, match="the name or type of a layer has 300 characters, at most 200 are read"):
+        read_model(tmp_path / "m.ccnn")
 
 
 def test_the_largest_size_of_our_net_is_allowed(root, tmp_path):

@@ -10,6 +10,7 @@ import sys
 import threading
 import zipfile
 import zlib
+from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
@@ -143,7 +144,7 @@ def test_only_this_machine_is_listened_to(outside):
 
 TRAVERSALS = ["../secret.txt", "..%2Fsecret.txt", "..%2Fsecret.jpg", "%2e%2e%2fsecret.txt", "..%5Csecret.txt",
               "..%252Fsecret.txt", "%2Fetc%2Fpasswd", "....//secret.txt", "secret.txt%00.html", "tags.csv", "-1", "0x0",
-              "1e3", "%D9%A3", "", "99999999999999999999"]
+              "1e3", "%D9%A3", "", "99999999999999999999", "9" * 5000]
 
 
 @pytest.mark.parametrize("path", [
@@ -213,6 +214,15 @@ def test_links_out_of_the_folder_and_damaged_files_are_not_used(start, photos):
         for path in ("", "/thumbnail.jpg", "/picture.jpg", "/mask.png"):
             assert studio.get(f"/api/photographs/{there['number']}{path}").status in (404, 422)
         assert studio.tag(link=[1]).status == 409
+
+
+def test_names_that_are_not_utf_8_are_shown(start, photos):
+    """Two of them even have the same name, which one says of the other."""
+    for suffix in (b".jpg", b".jpeg"):
+        Path(os.fsdecode(bytes(photos / "odd") + b"\xff" + suffix)).write_bytes(jpeg())
+    with start(photos) as studio:
+        problems = [found["problem"] for name, found in studio.photographs().items() if name.startswith("odd")]
+        assert sorted(problems)[0] == "has the same name as odd?.jpeg; rename one of them" and len(problems) == 2
 
 
 # Uploads

@@ -286,7 +286,7 @@ def test_rows_with_a_cue(here, drawn, monkeypatch, name, other):
     rng, maps = np.random.default_rng(0), drawn / "data/cues/u2netp-224"
     maps.mkdir(parents=True, exist_ok=True)
     for id in (*split("train_aug"), *split("val")):
-        np.save(maps / f"{id}.npy", np.repeat(rng.random((8, 2)), 4, axis=1).astype(np.float16))
+        np.save(maps / f"{id}.npy", np.kron(rng.random((8, 8)), np.ones((28, 28))).astype(np.float16))
     started = experiments.EXPERIMENTS["classifier"]
     monkeypatch.setitem(experiments.EXPERIMENTS, "classifier_train_321", started)
     for row in (name, other, f"taught_{name}"):

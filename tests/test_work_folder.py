@@ -5,6 +5,7 @@ import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from drawn_photographs import draw, table
 from PIL import Image
@@ -177,6 +178,22 @@ def test_features_of_photographs_that_changed_are_removed(photos, trunk):
     project.lock.close()
     assert sorted(path.stem for path in place.rglob("*.npy")) == ["1", "2", "3"]
     assert (place / "notes.txt").exists()
+
+
+@pytest.mark.parametrize("damage", ["cut", "text", "shape", "pickle"])
+def test_a_damaged_map_of_a_cue_is_made_again(photos, trunk, damage):
+    files = {"0": str(photos / "0.jpg")}
+    feature_cache.update_maps(photos / ".ccnn", "u2netp", files, {"0": "0" * 64}, 1)
+    path = photos / ".ccnn/cues/u2netp-224/0.npy"
+    whole = np.ones((224, 224), np.float16)
+    np.save(path, np.array([{}]) if damage == "pickle" else whole[:9] if damage == "shape" else whole)
+    good = path.read_bytes()
+    path.write_bytes({"cut": good[:-3], "text": b"text"}.get(damage, good))
+    feature_cache.update_maps(photos / ".ccnn", "u2netp", files, {"0": "0" * 64}, 1)
+    assert path.read_text() == "map"
+    np.save(path, whole)
+    feature_cache.update_maps(photos / ".ccnn", "u2netp", files, {"0": "0" * 64}, 1)
+    assert (np.load(path) == 1).all()               # this one is kept
 
 
 def test_only_names_that_we_write_are_removed(photos, trunk):

@@ -33,6 +33,8 @@ def whole_file(path: PathLike) -> Iterator[Path]:
     path = Path(path)
     work_folder.check(path.parent)
     path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_dir():
+        raise UserError(f"{path}: is a folder, and a file is to be written there; remove or rename it")
     part = path.with_name(f".{path.stem}.{os.urandom(4).hex()}.part{path.suffix}")      # unique on all machines
     try:
         yield part
@@ -196,8 +198,8 @@ def load_array(path: PathLike) -> np.ndarray:
         return np.load(path, mmap_mode="r")
     except OSError:
         raise
-    except Exception as error:      # of a damaged head: ValueError, TokenError, SyntaxError, OverflowError, ...
-        raise ValueError(f"is not an array ({str(error) or type(error).__name__})") from None
+    except Exception:               # of a damaged head: ValueError, TokenError, SyntaxError, OverflowError, ...
+        raise ValueError("is not a whole file of an array") from None       # NumPy's text advises to run its code
 
 
 def warn_if_there(path: Path) -> None:

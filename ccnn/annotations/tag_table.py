@@ -31,7 +31,9 @@ YES = {"1", "1.0", "x", "yes", "y", "true", "wahr", "vrai"}      # Excel transla
 NO = {"", "0", "0.0", "-", "no", "n", "false", "falsch", "faux"}
 
 PHOTOGRAPH = f".*?(?:{'|'.join(map(re.escape, SUFFIXES))})"
-FIRST_FIELD = re.compile(rf'\s*(?:"(?:[^"]|"")*"|{PHOTOGRAPH}(?=\s*[,;\t])|[^,;\t]*)\s*([,;\t])', re.IGNORECASE)
+FIRST_FIELD = re.compile(rf'(?:"(?:[^"]|"")*"\s*|{PHOTOGRAPH}\s*|[^,;\t]*)([,;\t])', re.IGNORECASE)
+
+COLUMNS = 10_000            # of a table: each row is filled up to that width
 
 
 class Labels(NamedTuple):
@@ -235,6 +237,8 @@ def read_rows(path):
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, skipinitialspace=separator != "\t")
     try:
         for row in reader:
+            if len(row) > COLUMNS:
+                raise UserError(f"{path}, line {number}: has {len(row)} columns; expected at most {COLUMNS}")
             if any(map(str.strip, row)):
                 rows.append((number, [cell.strip() for cell in row]))
             number = skip + reader.line_num + 1
@@ -248,5 +252,5 @@ def _separator(lines):
     for separator in ",;\t":
         if lines and find_columns([cell.strip(' "') for cell in lines[0].split(separator)]):
             return separator
-    votes = Counter(found[1] for found in map(FIRST_FIELD.match, lines) if found)
+    votes = Counter(found[1] for line in lines if (found := FIRST_FIELD.match(line.strip(" "))))
     return votes.most_common(1)[0][0] if votes else ","

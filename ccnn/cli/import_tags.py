@@ -33,6 +33,7 @@ from ccnn.images.ids import inside
 from ccnn.images.labels import BACKGROUND, VOC_CLASSES, VOID, indexed, read_classes
 from ccnn.images.listing import PhotographIndex, image_folder, skipped_sentence
 from ccnn.images.reading import upright_shape
+from ccnn.project.folder import check_class_names
 from ccnn.supervision.rules_file import RULES_FILE, read_rules
 
 SHOWN = 10      # lines per list; the rest is counted
@@ -58,7 +59,8 @@ def match_names(named, photographs):
             lost.append(f"{labels.place}: {error}")
             continue
         if path is None:
-            why, near = photographs.why_not_read(name), nearest(name, photographs.paths)
+            why = photographs.why_not_read(name)
+            near = nearest(name, photographs.paths) if len(lost) < SHOWN else None      # it takes long, for each
             lost.append(f"{labels.place}: {name!r}"
                         + (f": {why}" if why else f"; did you mean {near!r}?" if near else ""))
         else:
@@ -122,9 +124,6 @@ def tags_csv(found):
         other = ids.setdefault(SUFFIX.sub("", path), path)
         if other != path:
             raise UserError(f"{other} and {path} differ in the suffix alone; rename one of them")
-    for name in {tag for labels in found.values() for tag in labels.tags}:
-        if set(name) & set(";,|\n"):
-            raise UserError(f"class {name!r}: the name holds a character that separates tags; rename the class")
     columns = 3 if has_large(found) else 2
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -237,6 +236,8 @@ def main(argv=None):
     found, lost = match(images, photographs)
     tags = {name for labels in found.values() for name in labels.tags}
     classes = known or (VOC_CLASSES[BACKGROUND], *sorted(tags, key=lambda name: (name.casefold(), name)))
+    if len(classes) > 1:
+        check_class_names(classes, args.source)
     show_line(f"{args.source}: {kind}" + (f"; classes of {origin}" if known else ""))
     show(found, classes)
     if skipped_files:

@@ -32,6 +32,8 @@ SUFFIX = re.compile(f"({'|'.join(map(re.escape, SUFFIXES))})$", re.IGNORECASE)
 
 PIXELS = 120_000_000        # of one image; the largest phones have 108 million. Decoding takes up to 8 bytes for each
 
+TILE_WIDTH, TILE_LENGTH = 322, 323          # tags of TIFF
+
 warnings.filterwarnings("ignore", module="PIL")     # of many pixels, of odd EXIF: what matters becomes an ImageError
 
 Source = Union[str, "os.PathLike[str]", IO[bytes]]
@@ -70,9 +72,13 @@ def open_image(source: Source, name: object = None) -> Iterator[Image.Image]:
 
 
 def check_pixels(image: Image.Image, name: object) -> None:
-    if image.width * image.height > PIXELS:
-        raise ImageError(f"{name}: has {image.width} x {image.height} pixels; "
-                         f"reduce it to {PIXELS // 1_000_000} megapixels")
+    """ImageError if an image, or one of a TIFF's tiles, which may be larger and is decoded as a whole, is too large."""
+    tags = getattr(image, "tag_v2", {})
+    sizes = {"": image.size, "a tile of ": (tags.get(TILE_WIDTH, 0), tags.get(TILE_LENGTH, 0))}
+    for what, (width, height) in sizes.items():
+        if width * height > PIXELS:
+            raise ImageError(f"{name}: has {what}{width} x {height} pixels; "
+                             f"reduce it to {PIXELS // 1_000_000} megapixels")
 
 
 def why_unreadable(source: Source) -> str:

@@ -44,6 +44,8 @@ NET, WEIGHTS, ABOUT = MEMBERS = ("deploy.prototxt", "weights.caffemodel", "model
 
 LIMITS = {NET: 1 << 20, WEIGHTS: (1 << 31) - 1, ABOUT: 1 << 20}       # bytes; protobuf reads no more than 2 GB
 
+LONGEST = 200           # characters of the name of a layer
+
 ALLOWED_LAYERS = {"Bias", "Concat", "Convolution", "Dropout", "Input", "Pooling", "Power", "ReLU", "Reshape"}
 
 # what model.json holds, and of which type; the three at the end may hold more
@@ -226,6 +228,10 @@ def check_net(data, where, side=0):
     would take more memory for an image of side x side pixels than any model does."""
     net = parse_net(data, where)
     for layer in net.layer:
+        for word in (layer.name, layer.type):
+            if len(word) > LONGEST:
+                raise UserError(f"{where}: the name or type of a layer has {len(word)} characters, at most {LONGEST} "
+                                f"are read; {AGAIN}")
         if layer.type not in ALLOWED_LAYERS:
             raise UserError(f"{where}: layer {layer.name!r} is of type {layer.type!r}; a model holds no code, only the "
                             f"layers {', '.join(sorted(ALLOWED_LAYERS))}: give a deploy net")

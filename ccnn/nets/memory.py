@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 from ccnn._util.errors import UserError
-from ccnn.nets.caffe_files import by
+from ccnn.nets.caffe_files import MOST_AXES, by
 
 Shape = tuple[int, ...]         # channels, rows, columns
 
@@ -58,7 +58,8 @@ def blob_sides(net: Any, side: int) -> dict[str, int]:
 def layer_size(layer: Any, bottoms: list[Shape], side: int) -> tuple[Shape, int]:
     """(the shape of its top, how many weights it has), of a layer of ccnn.inference.model_file.ALLOWED_LAYERS."""
     if layer.type == "Input":
-        return (3, side, side), max((math.prod(shape.dim) for shape in layer.input_param.shape), default=0)
+        shapes = layer.input_param.shape            # Caffe ends where there are more axes
+        return (3, side, side), max((math.prod(shape.dim[:MOST_AXES]) for shape in shapes), default=0)
     channels, *grid = bottoms[0]
     weights = 0
     if layer.type == "Convolution":

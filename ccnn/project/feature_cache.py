@@ -27,7 +27,7 @@ from ccnn.images.reading import read_image
 from ccnn.inference.cue_maps import load_cue
 from ccnn.nets.backbones import Backbone
 from ccnn.nets.cues import CUES
-from ccnn.training.features import check_index, compute, plan_features, save_features
+from ccnn.training.features import check_index, compute, is_whole, plan_features, save_features
 
 log = logging.getLogger(__name__)
 
@@ -77,8 +77,9 @@ def update_maps(work: Path, cue: str, files: dict[str, str], digests: dict[str, 
 
 
 def compute_maps(out: Path, cue: str, files: dict[str, str], jobs: int) -> None:
-    """Compute the maps of {id: file} that are not in the folder `out`."""
-    todo = [(file, out / f"{id}.npy") for id, file in files.items() if not (out / f"{id}.npy").is_file()]
+    """Compute the maps of {id: file} that are not in the folder `out`, or are damaged there."""
+    shape = (CUES[cue].size, CUES[cue].size)
+    todo = [(file, out / f"{id}.npy") for id, file in files.items() if not is_whole(out / f"{id}.npy", shape)]
     if todo:
         for _ in Progress(in_processes(MapWriter(cue), todo, min(jobs, len(todo)), failed=no_map), total=len(todo),
                           unit="image", desc="what stands out"):

@@ -251,7 +251,7 @@ class Album:
                 continue
             other = ids.setdefault(photograph.id, photograph)
             if other is not photograph:
-                photograph.problem = f"has the same name as {other.path}; rename one of them"
+                photograph.problem = f"has the same name as {display_name(other.path)}; rename one of them"
             elif not is_plain_name(photograph.path):
                 photograph.problem = "its name has characters that a table cannot hold; rename it"
             elif leads_out(images / photograph.path, self.root):

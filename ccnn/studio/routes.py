@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Optional
 
 from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
@@ -473,6 +474,20 @@ async def show_error(request: Request, problem: Exception) -> Response:
     return error(found, session_of(request).plain(text))
 
 
+class Number(Convertor):
+    """A number in an address. Python reads no more than 4300 digits, and nothing has as many as ten."""
+
+    regex = "[0-9]{1,9}"
+
+    def convert(self, value: str) -> int:
+        return int(value)
+
+    def to_string(self, value: int) -> str:
+        return str(value)
+
+
+register_url_convertor("number", Number())
+
 ROUTES = [
     ("GET", "/", page),
     ("GET", "/page/{name}", page),
@@ -485,26 +500,26 @@ ROUTES = [
     ("PUT", "/api/tags", put_tags),
     ("POST", "/api/classes", post_classes),
     ("PUT", "/api/auto", put_auto),
-    ("POST", "/api/scribbles/{number:int}", post_strokes),
-    ("POST", "/api/scribbles/{number:int}/undo", step_strokes),
-    ("POST", "/api/scribbles/{number:int}/redo", step_strokes),
-    ("GET", "/api/scribbles/{number:int}.png", scribble),
-    ("GET", "/api/photographs/{number:int}", photograph),
-    ("POST", "/api/photographs/{number:int}/solve", solve),
-    ("POST", "/api/photographs/{number:int}/region", region),
-    ("GET", "/api/photographs/{number:int}/{copy}.jpg", copy),
-    ("GET", "/api/photographs/{number:int}/mask.png", mask),
-    ("GET", "/api/photographs/{number:int}/probability.png", probability),
+    ("POST", "/api/scribbles/{number:number}", post_strokes),
+    ("POST", "/api/scribbles/{number:number}/undo", step_strokes),
+    ("POST", "/api/scribbles/{number:number}/redo", step_strokes),
+    ("GET", "/api/scribbles/{number:number}.png", scribble),
+    ("GET", "/api/photographs/{number:number}", photograph),
+    ("POST", "/api/photographs/{number:number}/solve", solve),
+    ("POST", "/api/photographs/{number:number}/region", region),
+    ("GET", "/api/photographs/{number:number}/{copy}.jpg", copy),
+    ("GET", "/api/photographs/{number:number}/mask.png", mask),
+    ("GET", "/api/photographs/{number:number}/probability.png", probability),
     ("POST", "/api/train", train),
     ("POST", "/api/stop", stop),
     ("GET", "/api/export/{name}", export_file),
     ("GET", "/api/report.html", report),
     ("POST", "/api/batches", new_batch),
-    ("GET", "/api/batches/{batch:int}", get_batch),
-    ("POST", "/api/batches/{batch:int}/photographs", post_to_batch),
-    ("POST", "/api/batches/{batch:int}/segment", segment_batch),
-    ("GET", "/api/batches/{batch:int}/overlay/{number:int}.jpg", batch_overlay),
-    ("GET", "/api/batches/{batch:int}/masks.zip", batch_zip),
+    ("GET", "/api/batches/{batch:number}", get_batch),
+    ("POST", "/api/batches/{batch:number}/photographs", post_to_batch),
+    ("POST", "/api/batches/{batch:number}/segment", segment_batch),
+    ("GET", "/api/batches/{batch:number}/overlay/{number:number}.jpg", batch_overlay),
+    ("GET", "/api/batches/{batch:number}/masks.zip", batch_zip),
 ]
 
 
