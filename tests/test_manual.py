@@ -3,15 +3,19 @@ import contextlib
 import io
 import re
 import shlex
+import shutil
 import subprocess
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 
+import numpy as np
 import pytest
 from repository_copy import copy_of_repository, environment
 from sample_voc import make_sample
+from skimage import data
 
+import ccnn
 from ccnn._util.paths import DATA
 from ccnn.cli import COMMANDS
 
@@ -90,3 +94,44 @@ def test_the_paper_on_two_cores_as_typed(root, tmp_path):
         assert done.returncode == 0, done.stderr[-3000:]
         assert {path.stem for path in (place / f"masks_{trained}").glob("*.png")} == \
             {path.stem for path in (voc / "JPEGImages").iterdir()}
+
+
+def code(page, words):
+    """The blocks of a page that hold one of the words."""
+    return [block for block in blocks(page) if re.search(words, block)]
+
+
+def test_the_pages_for_numpy_as_typed():
+    """docs/library.md, the solver; docs/crf.md."""
+    rng = np.random.default_rng(1)
+    solver = code(ROOT / "docs/library.md", r"ccnn\.maximize|ccnn\.Constraints")
+    crf = re.findall(r"```python\n(.*?)```", (ROOT / "docs/crf.md").read_text(), re.DOTALL)
+    assert len(solver) == 2 and len(crf) == 2
+    L, n, shape = 4, 35, (5, 7)
+    f = rng.normal(size=(L, n)).astype("f4")
+    c = ccnn.tag_constraints([True, True, True, False])
+    y, x = np.indices(shape, "f4")
+    typed = {"np": np, "L": L, "n": n, "sky": 1, "ground": 2, "f": f, "present": c.allowed, "c": c, "c1": c, "c2": c,
+             "diff": np.empty_like(f), "F": np.stack([f, f]), "D": np.empty((2, L, n), "f4"),
+             "rgb": rng.integers(0, 256, (*shape, 3)).astype("u1"), "scores": f.reshape(L, *shape), "x": x, "y": y,
+             "depth": x * y, "cost": 1 - np.eye(L, dtype="f4")}
+    for block in [*solver, *crf]:
+        exec(block, typed)
+    assert typed["s"].status == "optimal" and typed["c"].A.shape[0] == c.A.shape[0] + 1
+    np.testing.assert_allclose(typed["q"].sum(axis=0), 1, atol=1e-5)
+
+
+@pytest.mark.skipif(not (DATA / "vgg16_conv.caffemodel").exists(), reason="needs VGG-16: ccnn init-weights")
+def test_models_for_arrays_as_typed(tmp_path, monkeypatch):
+    """The other section of docs/library.md."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    shutil.copy(ROOT / "models/head_size.ccnn", "photos/model.ccnn")
+    rgb = data.chelsea()[::3, ::3]
+    typed = {"ccnn": ccnn, "np": np, "rgb": rgb, "photographs": [rgb, rgb[:, ::-1], rgb[::-1]], "others": [rgb],
+             "true_masks": [np.zeros(rgb.shape[:2], "u1")]}
+    models, segmenter = code(ROOT / "docs/library.md", "load_model|Segmenter")
+    exec(models, typed)
+    assert "cat" in [typed["model"].classes[label] for label in np.unique(typed["mask"])]
+    exec(segmenter, typed)
+    assert typed["masks"][0].shape == rgb.shape[:2] and ccnn.load_model("pets.ccnn").classes[1:] == ("cat", "dog")

@@ -59,6 +59,14 @@ def test_results_are_no_photographs(photos, tmp_path, monkeypatch):
         names(["photos"], photos)
 
 
+def test_marks_are_no_photographs(photos, tmp_path):
+    (photos / "scribbles").mkdir()
+    Image.new("P", (4, 3)).save(photos / "scribbles/one.png")
+    assert "scribbles/one" in names([photos], tmp_path)         # a folder like any other, until there are rules
+    (photos / "constraints.toml").write_text("[scribbles]\n")
+    assert names([photos], tmp_path) == ["one", "sub/deep/three", "sub/two.v2"]
+
+
 def test_only_the_names_of_a_split(photos, tmp_path):
     split = tmp_path / "val.txt"
     split.write_text("sub/two.v2\n one.png\n\n")

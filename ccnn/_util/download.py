@@ -128,7 +128,6 @@ def receive(url: str, part: Path, bar: Progress) -> bool:
     with response:
         start, total = extent(response, have)
         bar.total, bar.n = total, start
-        bar.refresh()
         with open(part, "ab" if start else "wb") as file:
             for block in iter(lambda: response.read1(BLOCK), b""):
                 file.write(block)

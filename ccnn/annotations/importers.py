@@ -41,7 +41,7 @@ from ccnn.images.listing import list_photographs
 
 LARGE_AREA = 0.1        # a class with more of the photograph is large (paper, section 5)
 
-MASKS = "masks"
+MASKS = "a folder of masks"
 
 LOOKED_AT = 5           # JSON files of a folder, to see whether they are LabelMe's
 

@@ -123,5 +123,5 @@ def parse_args(argv):
         raise UserError(f"--out {args.out}: is a folder; name the file, such as {args.out / format.file}")
     there = any(args.out.iterdir()) if args.out.is_dir() else args.out.exists()
     if there and not args.force:
-        raise UserError(f"--out {args.out}: is there already; --force writes over it")
+        raise UserError(f"--out {args.out}: exists already; --force overwrites it")
     return args

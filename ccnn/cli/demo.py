@@ -51,7 +51,7 @@ def draw(folder):
     from PIL import Image
     mark = folder / "drawn-by-ccnn"
     if folder.exists() and not mark.is_file() and any(folder.iterdir()):
-        raise UserError(f"{folder}: is there already, and holds something else; name another folder: ccnn demo FOLDER")
+        raise UserError(f"{folder}: already exists and holds something else; name another folder: ccnn demo FOLDER")
     lines, truth = ["image,tags,large"], {}
     for part, numbers in (("photos", range(PHOTOGRAPHS)), ("new_photos", range(PHOTOGRAPHS, PHOTOGRAPHS + NEW))):
         (folder / part).mkdir(parents=True, exist_ok=True)

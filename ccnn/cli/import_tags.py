@@ -138,11 +138,11 @@ def write(files, force, root):
     """Write {path: bytes} below the folder `root`; a file that says something else is replaced only by force."""
     outside = [path for path in files if not inside(path.parent / "_", root)]
     if outside:
-        raise UserError(f"{outside[0]}: is not in {root}, where alone files are written; remove the link, or the "
+        raise UserError(f"{outside[0]}: lies outside of {root}, where nothing is written; remove the link, or the "
                         f"folder that {RULES_FILE} names")
     differing = [path for path, data in files.items() if path.exists() and path.read_bytes() != data]
     if differing and not force:
-        raise UserError(f"{some(differing, 2, quoted=False)}: there already, and different; --force replaces")
+        raise UserError(f"{some(differing, 2, quoted=False)}: exists and differs; --force overwrites")
     for number, (path, data) in enumerate(files.items()):
         same = path.exists() and path not in differing
         if number < SHOWN:
@@ -249,7 +249,7 @@ def main(argv=None):
         raise UserError(f"{args.source}: tags none of the photographs in {photographs.folder}; "
                         "name their folder with --photos")
     if args.boxes and args.out.exists():
-        raise UserError(f"--boxes: {args.out} is there, and ccnn learn would take that; remove it first")
+        raise UserError(f"--boxes: {args.out} exists, and ccnn learn would use it instead of boxes; remove it first")
     files = {args.out: tags_csv(found).encode()} if not args.boxes else \
         boxes_xml(found, photographs, args.out.with_name("Annotations"))
     if origin != list_file:

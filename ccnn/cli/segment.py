@@ -12,7 +12,8 @@
 
 writes OUT/NAME.png, OUT/overlay/NAME.jpg (the photograph under its labels, long side at most 1280, with a legend) and,
 if asked for, OUT/probabilities/NAME.npz. A mask carries the names of its classes, in the PNG's text `classes`.
-Photographs of a folder keep their subfolders. Masks of two models do not mix in one folder: the second is refused.
+Photographs of a folder keep their subfolders. A mask that another model or other settings made is not overwritten:
+choose another OUT, or --force.
 
 At the end it says which objects the CRF has removed, and of which the preset's bound (`keep`) kept a part.
 

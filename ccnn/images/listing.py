@@ -1,8 +1,8 @@
 """Which photographs a folder holds, and which of them a name or an argument means: the same for every command.
 
 A photograph is a file whose name ends in one of ccnn.images.formats.SUFFIXES, in the folder or below it. Hidden files
-and folders do not count (macOS writes ._a.jpg beside a.jpg). Files that look like photographs and cannot be read are
-listed with the reason, so that a command can name them.
+and folders do not count (macOS writes ._a.jpg beside a.jpg), nor does `scribbles` beside constraints.toml, which holds
+marks. Files that look like photographs and cannot be read are listed with the reason, so that a command can name them.
 """
 import glob
 import os
@@ -20,6 +20,8 @@ OTHER = re.compile(r"\.(avif|jxl|jp2|dng|cr2|cr3|nef|arw|orf|raf|rw2)$", re.IGNO
 
 UPLOAD = re.compile(r"^[0-9a-f]{8}-")       # Label Studio puts this before the name of a file that it is given
 
+MARKS, RULES = "scribbles", "constraints.toml"      # marked pixels, and the file beside them
+
 AnyPath = Union[str, "os.PathLike[str]"]
 
 
@@ -34,6 +36,7 @@ def list_photographs(folder: AnyPath, leave: Optional[Path] = None) -> Listing:
     found = Listing([], {})
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith(".")
+                            and not (name == MARKS and RULES in files)
                             and not (leave and Path(place, name).resolve() == leave))
         inner = os.path.relpath(place, folder).replace(os.sep, "/")
         for name in sorted(files):

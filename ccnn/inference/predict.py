@@ -34,7 +34,7 @@ from ccnn.inference.cue_maps import load_cue, weigh
 from ccnn.inference.engines import TRIAL, Forward, load_forward
 from ccnn.inference.model_file import read_model
 from ccnn.inference.probabilities import save_probabilities
-from ccnn.nets.backbones import backbone_of
+from ccnn.nets.backbones import BACKBONES, backbone_of
 from ccnn.nets.caffe_files import read_net, stored_layers
 from ccnn.nets.cues import CUES
 from ccnn.nets.weights import why_unfit
@@ -79,6 +79,8 @@ def find_model(model: Optional[Path] = None, net: Optional[Path] = None, weights
     if classes:
         raise UserError(f"--classes {classes}: {model or MODEL} knows the names of its classes; leave it out")
     found = read_model(model or MODEL)
+    if found.trunk:
+        BACKBONES[found.trunk["name"]].fetch_weights()      # here, because worker processes show no progress
     own = found.about["settings"].get("cue")
     use = bool(own and cue and cue_is_there(own["name"], found.path))
     return ModelSource(found.classes, size or found.size, {"model": found.fingerprint}, found.files,

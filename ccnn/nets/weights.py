@@ -24,8 +24,8 @@ def convolutions(prototxt: PathLike) -> Shapes:
         if layer.type == "Convolution":
             p = layer.convolution_param
             if layer.bottom[0] not in channels:
-                raise UserError(f"{prototxt}: how many channels has {layer.bottom[0]}, the bottom of {layer.name}? "
-                                f"Known are {', '.join(channels)}")
+                raise UserError(f"{prototxt}: does not say how many channels {layer.bottom[0]} has, the bottom of "
+                                f"{layer.name}; known: {', '.join(channels)}")
             inputs, kernel = channels[layer.bottom[0]] // p.group, p.kernel_size[0]
             shapes[layer.name] = (p.num_output, inputs, kernel, kernel)
             channels[layer.top[0]] = p.num_output
