@@ -369,7 +369,7 @@ def test_a_zip_bomb_is_refused_unread(packed, tmp_path):
     ({"settings__supervision": 1}, "supervision cannot be 1"),
     ({"training__photographs": "60"}, "photographs cannot be '60'"),
     ({"training__tags": {"dog": 3}}, "tags must be a number per class, got {'dog': 3}"),
-    ({"scores": None}, "scores cannot be None"),
+    ({"scores": None}, "scores cannot be nothing"),
 ])
 def test_a_wrong_model_json_is_refused(packed, tmp_path, change, said):
     with pytest.raises(UserError, match=said) as caught:
