@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import demo_page
 import draw_demo
@@ -15,7 +16,7 @@ import story as stories
 from browser import Parsed, needs_browser, overflowing
 from PIL import Image
 from test_architecture import durations
-from test_manual import help_of
+from test_manual import command_of, help_of
 from test_pictures import contrast
 
 import demo
@@ -285,7 +286,7 @@ def test_the_tools_know_what_the_page_pastes():
     for line in commands():
         tool, *words = shlex.split(line)
         assert (ROOT / tool).is_file()
-        options = help_of(tool[len("tools/"):-len(".py")].replace("infer", "segment").replace("_", "-"))
+        options = help_of(command_of(Path(tool).stem))
         for word in words:
             assert not word.startswith("--") or re.search(rf"{word}\b", options), line
             assert not word.endswith(".prototxt") or (ROOT / word).is_file(), line
