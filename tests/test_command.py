@@ -10,10 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import run_command
 from tiny_voc import make_voc, save_mask
 
 import ccnn
-from ccnn._util import errors
+from ccnn._util import errors, paths
 from ccnn._util.errors import ImageError
 from ccnn._util.workers import own_command
 from ccnn.cli import COMMANDS, command, main
@@ -195,6 +196,17 @@ def test_what_the_library_logs_is_shown(capsys, monkeypatch):
     with pytest.raises(SystemExit):
         command.run(main)
     assert capsys.readouterr().err == "train.py: starting at random\ntrain.py: replacing a.png\ntrain.py: done\n"
+
+
+@pytest.mark.parametrize("name", ["serve", "studio"])
+@pytest.mark.parametrize("clone, remedy", [(True, "make studio"), (False, r".* -m pip install \"ccnn\[photos\]\"")])
+def test_without_the_servers_packages_one_line_says_how_to_get_them(name, clone, remedy, monkeypatch):
+    monkeypatch.setitem(sys.modules, "starlette", None)
+    for module in (command, paths):
+        monkeypatch.setattr(module, "CLONE", clone)
+    done = run_command(name)
+    assert done.status == 2
+    assert re.fullmatch(f"ccnn {name}: error: No module named 'starlette'; get it with: {remedy}\n", done.err)
 
 
 @pytest.mark.parametrize("returned", [None, 0, 1])
