@@ -32,7 +32,7 @@ $(DUAL): $(RUNTIME) setup.py $(SOURCES)
 test: $(DUAL) lint .caffe/packages/crf-reference.txt  ## lint, and every test; needs no GPU and no dataset
 	OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest -q -n 2 --dist loadfile
 
-test-faults: $(DUAL) .caffe/packages/studio.txt  ## kills, a full disk, many connections, long waits
+test-faults: $(DUAL) .caffe/packages/studio.txt .caffe/packages/crf-reference.txt  ## kills, a full disk, many connections; benchmarks, the study's trainings
 	OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest -q -n 2 --dist loadfile -m faults
 
 lint: $(RUNTIME)  ## ruff, and the types of ccnn/

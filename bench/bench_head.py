@@ -14,7 +14,6 @@ import resource
 import tempfile
 from pathlib import Path
 
-import _activate  # noqa: F401
 import numpy as np
 from measure import machine, publish
 from PIL import Image

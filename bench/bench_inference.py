@@ -22,7 +22,6 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-import _activate  # noqa: F401
 import numpy as np
 from measure import machine, publish
 from PIL import Image

@@ -13,7 +13,6 @@ PyTorch has an environment of its own, .torch (make test-torch makes it); withou
 import os
 from pathlib import Path
 
-import _activate  # noqa: F401
 import numpy as np
 from against_torch import race_torch, torch_table
 from compare_builds import compare, comparison_table

@@ -17,7 +17,6 @@ import tempfile
 import time
 from pathlib import Path
 
-import _activate  # noqa: F401
 import numpy as np
 from measure import clock, machine, publish
 from PIL import Image

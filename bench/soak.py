@@ -17,7 +17,6 @@ import sys
 import time
 from pathlib import Path
 
-import _activate  # noqa: F401
 import numpy as np
 from measure import machine
 from PIL import Image

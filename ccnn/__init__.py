@@ -9,7 +9,8 @@
 
 NumPy, SciPy and the compiled modules are all that `import ccnn` needs; models need ccnn[photos]. The rooms below import
 what they use, and only rooms before them: _util, solver, crf, images, annotations, supervision, nets, data, inference,
-training, evaluation, project, studio, cli. `paper` has every number of the paper; `torch` is the loss for PyTorch.
+training, evaluation, project, studio, serving, cli. `paper` has every number of the paper; `torch` is the loss for
+PyTorch.
 """
 import os
 import sys

@@ -18,7 +18,6 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-import _activate  # noqa: F401
 import draw_demo
 import numpy as np
 import story

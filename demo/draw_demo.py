@@ -10,7 +10,6 @@ import shutil
 from html import escape
 from pathlib import Path
 
-import _activate  # noqa: F401
 import numpy as np
 from PIL import Image
 from tqdm import tqdm

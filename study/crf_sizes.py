@@ -10,7 +10,6 @@ by these figures.
 """
 import time
 
-import _activate  # noqa: F401
 import study_runs as runs
 from experiments import BACKBONE
 from study_tables import CRFS

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 from unittest import mock
 
-import _activate  # noqa: F401
 import numpy as np
 import own_photographs
 from own_photographs import CHOICES, draw_set, shares, tags_csv

@@ -9,7 +9,6 @@ scored against its mask as a net's answer is.
 """
 import random
 
-import _activate  # noqa: F401
 import numpy as np
 import points
 import study_runs as runs

@@ -11,7 +11,6 @@ stand in a marker. Only what is between them is rewritten, so no figure is older
 import json
 import re
 
-import _activate  # noqa: F401
 import crf_sizes
 import cue_choices
 import extra_knowledge

@@ -17,7 +17,6 @@ import math
 import re
 from typing import NamedTuple
 
-import _activate  # noqa: F401
 import study_runs as runs
 from experiments import DECAYS, EVERY_EXPERIMENT, EXPERIMENTS, SHARES, SLOW
 

@@ -16,8 +16,6 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-import _activate  # noqa: F401
-
 from ccnn._util.errors import UserError
 from ccnn._util.files import whole_file
 from ccnn._util.paths import ROOT

@@ -28,7 +28,6 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-import _activate  # noqa: F401
 import numpy as np
 
 from ccnn._util.errors import UserError

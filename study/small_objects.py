@@ -14,7 +14,6 @@ of a thing; the table has the means over things, of one run, ± their standard d
 """
 from zipfile import BadZipFile
 
-import _activate  # noqa: F401
 import numpy as np
 import study_runs as runs
 from experiments import EXPERIMENTS

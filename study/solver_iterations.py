@@ -9,7 +9,6 @@ projected gradient ascent, as in the paper, and by Newton's method, our default;
 """
 import time
 
-import _activate  # noqa: F401
 import numpy as np
 import study_runs as runs
 from experiments import EXPERIMENTS

@@ -20,7 +20,6 @@ give another --folder.
 """
 from pathlib import Path
 
-import _activate  # noqa: F401
 import study_runs as runs
 import study_tables
 from experiments import EXPERIMENTS

@@ -16,7 +16,6 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import _activate  # noqa: F401
 import numpy as np
 from own_photographs import PER_CLASS, WITHOUT, said
 

@@ -105,6 +105,7 @@ def run(program, *arguments):
     return done.stdout
 
 
+@pytest.mark.faults          # it is long
 def test_the_trainings_bench_writes_its_tables(root, tmp_path):
     printed = run(root / "bench/bench_training.py", "--quick", "--out", tmp_path)
     report = (tmp_path / "bench_training.md").read_text()
@@ -113,6 +114,7 @@ def test_the_trainings_bench_writes_its_tables(root, tmp_path):
         assert line in report
 
 
+@pytest.mark.faults          # it is long
 def test_the_inferences_bench_writes_its_table(root, tmp_path):
     printed = run(root / "bench/bench_inference.py", "--quick", "--out", tmp_path)
     report = (tmp_path / "bench_inference.md").read_text()
@@ -122,6 +124,7 @@ def test_the_inferences_bench_writes_its_table(root, tmp_path):
         assert line in report
 
 
+@pytest.mark.faults          # it is long
 def test_the_crfs_bench_writes_its_tables(root, tmp_path):
     pytest.importorskip("pydensecrf")
     printed = run(root / "bench/bench_crf.py", "--quick", "--out", tmp_path)
@@ -200,6 +203,7 @@ def test_an_old_page_names_what_changed(tmp_path, monkeypatch):
         fingerprints.with_fingerprints("bench_y.md", "", tmp_path)
 
 
+@pytest.mark.faults          # it is long
 def test_the_heads_bench_compares_time_and_weights(root, tmp_path):
     if not VGG16.weights.is_file():
         pytest.skip("needs VGG-16: ccnn init-weights")

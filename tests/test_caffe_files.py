@@ -1,6 +1,5 @@
 """Weights and training states, read and written without Caffe: the same numbers as with Caffe, or one line."""
 import math
-import random
 import struct
 import subprocess
 import sys
@@ -232,29 +231,6 @@ def test_a_file_larger_than_any_model_is_not_read(tmp_path):
         file.truncate(LARGEST + 1)              # takes no room on the disk
     with pytest.raises(UserError, match="2047 MB"):
         read_caffemodel(path)
-
-
-def test_damaged_files_are_read_or_refused_in_one_line(snapshot, tmp_path):
-    """Cut anywhere, with bits flipped, bytes put in or taken out."""
-    chance = random.Random(1)
-    for source, read in zip(snapshot, (read_state, read_caffemodel)):
-        data, path, read_anyway = source.read_bytes(), tmp_path / source.name, 0
-        for case in range(1500):
-            broken = bytearray(data)
-            at = chance.randrange(len(data)) if case % 2 else min(chance.randrange(300), len(data) - 1)
-            if case % 3 == 0:
-                del broken[at:]
-            elif case % 3 == 1:
-                broken[at] ^= 1 << chance.randrange(8)
-            else:
-                broken[at:at + chance.randrange(3)] = chance.randbytes(chance.randrange(4))
-            path.write_bytes(broken)
-            try:
-                read(path)
-                read_anyway += 1
-            except UserError as error:
-                assert "\n" not in str(error) and str(path) in str(error)
-        assert 0 < read_anyway < 1500
 
 
 def test_a_large_file_takes_twice_its_size_of_memory(tmp_path):

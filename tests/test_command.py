@@ -10,13 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_caffelog import glog
+from commands import run_command
 from tiny_voc import make_voc, save_mask
 
-from ccnn._util import errors
+import ccnn
+from ccnn._util import errors, paths
 from ccnn._util.errors import ImageError
 from ccnn._util.workers import own_command
-from ccnn.cli import COMMANDS, command
+from ccnn.cli import COMMANDS, command, main
 from ccnn.nets.backbones import VGG16
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -61,41 +62,41 @@ def test_an_interrupt_while_a_command_is_loaded_leaves_no_trace(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-TOOLS = [path for path in sorted((ROOT / "tools").glob("*.py")) if "__main__" in path.read_text()]
-PROGRAMS = [path for folder in ("bench", "study", "demo") for path in sorted((ROOT / folder).glob("*.py"))
-            if path.stat().st_mode & 0o100 and path.name != "net_alone.py"]         # bench_inference starts that one
+TOOL = '''#!/usr/bin/env python3
+"""The same as `ccnn {name}`: see ccnn/cli/{module}.py."""
+import _activate  # noqa: F401
+
+from ccnn.cli.command import run
+from ccnn.cli.{module} import main
+
+if __name__ == "__main__":
+    run(main)
+'''
 
 
-@pytest.mark.parametrize("tool", TOOLS + PROGRAMS, ids=lambda path: path.stem)
-def test_a_python_without_the_packages_is_an_error_in_one_line(tool, python_bin):
+def test_every_command_has_a_module_and_a_tool():
+    modules = {name: name.replace("-", "_") for name in COMMANDS}
+    assert {*modules.values()} == {path.stem for path in (ROOT / "ccnn/cli").glob("*.py")} \
+        - {"__init__", "command", "mask_report"}
+    tools = {module.replace("segment", "infer"): sorted(TOOL.format(name=name, module=module).splitlines())
+             for name, module in modules.items() if name not in ("ahead", "demo")}
+    assert {path.stem: sorted(path.read_text().splitlines()) for path in (ROOT / "tools").glob("[!_]*.py")} == tools
+
+
+def test_a_python_without_the_packages_is_an_error_in_one_line(python_bin):
     """-E ignores PYTHONPATH, -S the installed packages; CCNN_ACTIVATED: the private runtime has been tried."""
-    done = subprocess.run([python_bin, "-E", "-S", tool, "--help"], capture_output=True, text=True,
+    done = subprocess.run([python_bin, "-E", "-S", ROOT / "tools/score.py", "--help"], capture_output=True, text=True,
                           env={**os.environ, "CCNN_ACTIVATED": "1"})
     assert (done.returncode, done.stdout) == (2, "")
-    assert re.fullmatch(rf"{tool.name}: error: No module named .*; run `make` first\n", done.stderr)
+    assert re.fullmatch(r"score.py: error: No module named .*; run `make` first\n", done.stderr)
 
 
-@pytest.mark.parametrize("tool", TOOLS, ids=lambda path: path.stem)
-def test_without_activate_a_tool_goes_on_in_the_private_runtime(tool, python_bin, tmp_path):
+def test_without_activate_a_tool_goes_on_in_the_private_runtime(python_bin, tmp_path):
     """Its help is that of the command."""
-    name = "segment" if tool.stem == "infer" else tool.stem.replace("_", "-")
-    done = subprocess.run([python_bin, "-E", "-S", tool, "--help"], capture_output=True, text=True, cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "") and f"ccnn {name}" in done.stdout
+    done = subprocess.run([python_bin, "-E", "-S", ROOT / "tools/infer.py", "--help"], capture_output=True, text=True,
+                          cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "") and "ccnn segment" in done.stdout
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("program", ["bench/soak.py", "study/study.py", "demo/draw_demo.py"])
-def test_without_activate_a_program_goes_on_in_the_private_runtime(program, python_bin, tmp_path):
-    done = subprocess.run([python_bin, "-E", "-S", ROOT / program, "--help"], cwd=tmp_path, text=True,
-                          capture_output=True)
-    assert (done.returncode, done.stderr) == (0, "") and f"usage: {Path(program).name}" in done.stdout
-
-
-def test_every_command_has_a_tool_and_a_line():
-    assert {name.replace("-", "_") for name in COMMANDS} == {path.stem for path in (ROOT / "ccnn/cli").glob("*.py")} \
-        - {"__init__", "command", "mask_report"}
-    assert {path.stem for path in TOOLS} == {"infer" if name == "segment" else name.replace("-", "_")
-                                             for name in COMMANDS} - {"ahead", "demo"}
 
 
 @pytest.mark.parametrize("words, status, said", [
@@ -104,9 +105,17 @@ def test_every_command_has_a_tool_and_a_line():
     (["score", "a", "--voc", "nowhere"], 2, "ccnn score: error: --voc nowhere: no such folder"),
     (["train", "--help"], 0, "usage: ccnn train"),
 ])
-def test_the_command(words, status, said, python_bin, tmp_path):
-    done = subprocess.run([python_bin, "-m", "ccnn", *words], capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == status and said in (done.stderr if status else done.stdout), done.stderr
+def test_the_command(words, status, said, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["ccnn"])
+    with pytest.raises(SystemExit) as exit:
+        main(words)
+    printed = capsys.readouterr()
+    assert (exit.value.code or 0) == status and said in (printed.err if status else printed.out)
+
+
+def test_the_package_runs_as_a_module(python_bin, tmp_path):
+    done = subprocess.run([python_bin, "-m", "ccnn", "--version"], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{ccnn.__version__}\n", "")
 
 
 def test_a_strangers_folder_is_not_imported(tmp_path, monkeypatch):
@@ -144,20 +153,17 @@ def test_a_tool_runs_with_any_python_from_any_directory(tmp_path, other_python):
 
 @pytest.fixture
 def elsewhere(tmp_path):
-    """A folder far from the repository with a log, a VOC folder, masks, and a photograph."""
+    """A folder far from the repository with a VOC folder, masks, and a photograph."""
     make_voc(tmp_path / "voc", images=2)
     (tmp_path / "voc/ImageSets/Segmentation/val.txt").write_text("2007_000000\n2007_000001\n")
     for name in ("2007_000000", "2007_000001"):
         save_mask(tmp_path / f"masks/{name}.png", np.zeros((48, 64)))
-    (tmp_path / "train.log").write_text(glog(0, 1.5) + glog(20, 0.5))
     shutil.copy(tmp_path / "voc/JPEGImages/2007_000000.jpg", tmp_path / "photo.jpg")
     return tmp_path
 
 
 @pytest.mark.parametrize("command, made", [
-    ("show.py log train.log --out new/curves.png", "new/curves.png"),
-    ("show.py panel mine=masks --voc voc --out panel.png", "panel.png"),
-    ("score.py mine=masks --voc voc --out scores.md", "scores.md"),
+    ("score.py mine=masks --voc voc --out new/scores.md", "new/scores.md"),
     ("infer.py --out found photo.jpg", "found/photo.png"),
 ])
 def test_a_tool_works_in_any_directory(elsewhere, command, made):
@@ -190,6 +196,17 @@ def test_what_the_library_logs_is_shown(capsys, monkeypatch):
     with pytest.raises(SystemExit):
         command.run(main)
     assert capsys.readouterr().err == "train.py: starting at random\ntrain.py: replacing a.png\ntrain.py: done\n"
+
+
+@pytest.mark.parametrize("name", ["serve", "studio"])
+@pytest.mark.parametrize("clone, remedy", [(True, "make studio"), (False, r".* -m pip install \"ccnn\[photos\]\"")])
+def test_without_the_servers_packages_one_line_says_how_to_get_them(name, clone, remedy, monkeypatch):
+    monkeypatch.setitem(sys.modules, "starlette", None)
+    for module in (command, paths):
+        monkeypatch.setattr(module, "CLONE", clone)
+    done = run_command(name)
+    assert done.status == 2
+    assert re.fullmatch(f"ccnn {name}: error: No module named 'starlette'; get it with: {remedy}\n", done.err)
 
 
 @pytest.mark.parametrize("returned", [None, 0, 1])

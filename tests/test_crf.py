@@ -40,8 +40,8 @@ def distance(p, q):
 
 
 # The library filters on a permutohedral lattice, which approximates the gaussian by some percent: marginals may
-# differ by TOLERANCE on the average (measured: up to 0.0047 for one kernel, 0.0081 for both). The next two tests
-# have problems on which the lattice is exact.
+# differ by TOLERANCE on the average (measured: up to 0.0047 for one kernel, 0.0081 for both). The next test
+# has a problem on which the lattice is exact.
 TOLERANCE = 0.009
 
 
@@ -49,7 +49,7 @@ TOLERANCE = 0.009
 def test_marginals_are_those_of_all_pairs(problem, preset):
     q = crf.dense_crf(*problem, preset)
     assert distance(q, all_pairs(*problem, preset)) < TOLERANCE
-    assert np.allclose(q.sum(axis=0), 1, atol=1e-4)
+    assert q.dtype == np.float32 and np.allclose(q.sum(axis=0), 1, atol=1e-5)
 
     # other parameters are farther away: else the test proves nothing
     main, other = ("gaussian", "bilateral") if preset is GAUSSIAN else ("bilateral", "gaussian")
@@ -75,24 +75,6 @@ def test_normalisation_is_after_filtering(problem):
     q = crf.dense_crf(rgb, scores, GAUSSIAN._replace(normalization="symmetric"))
     symmetric, after = all_pairs(rgb, scores, GAUSSIAN, "symmetric"), all_pairs(rgb, scores, GAUSSIAN)
     assert distance(q, symmetric) < distance(q, after) / 2
-
-
-@pytest.mark.parametrize("channel", range(3))
-def test_colours_keep_pixels_apart(problem, channel):
-    """Two colours far apart, at distances that do not matter: the bilateral kernel averages each colour, exactly."""
-    _, scores = problem
-    rgb = np.full((*scores.shape[1:], 3), 100, np.uint8)
-    rgb[3:17, 5:20, channel] = 250
-    preset = crf.Preset(gaussian_xy=3, gaussian_weight=1e-6, bilateral_xy=5000, bilateral_rgb=10, bilateral_weight=2,
-                        iterations=4)
-    q = crf.dense_crf(rgb, scores, preset)
-    assert np.allclose(q, all_pairs(rgb, scores, preset), atol=2e-3)
-    assert np.abs(q - all_pairs(rgb[:, ::-1], scores, preset)).max() > 0.05
-
-
-def test_no_iterations_are_the_softmax(problem):
-    q = crf.dense_crf(*problem, BOTH._replace(iterations=0))
-    assert np.allclose(q, softmax(problem[1], axis=0), atol=1e-6)
 
 
 def test_memory_layout_type_and_constants_do_not_matter(problem):

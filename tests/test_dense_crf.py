@@ -62,18 +62,6 @@ def test_any_kernel_against_all_pairs(d, normalization):
             assert distance(DenseCRF(kernels).marginals(scores, 3), exact) < ERROR[d] * effect
 
 
-@pytest.mark.parametrize("preset", [SMALL, SMALL._replace(normalization="symmetric")], ids=lambda p: p.normalization)
-def test_a_photograph_against_all_pairs(problem, preset):
-    rgb, scores = problem
-    gaussian, bilateral = crf_oracle.photograph_features(rgb, preset)
-    exact = crf_oracle.all_pairs(scores, [(gaussian, preset.gaussian_weight, preset.normalization),
-                                          (bilateral, preset.bilateral_weight, preset.normalization)],
-                                 preset.iterations)
-    q = dense_crf(rgb, scores, preset)
-    assert distance(q, exact) < 0.08 * distance(exact, softmax(scores, axis=0))
-    assert q.dtype == np.float32 and np.allclose(q.sum(axis=0), 1, atol=1e-5)
-
-
 @pytest.mark.parametrize("normalization", ["after", "symmetric"])
 @pytest.mark.parametrize("d", range(1, 9))
 def test_exact_where_the_lattice_is(d, normalization):

@@ -4,10 +4,11 @@ import itertools
 import json
 import os
 import re
-import subprocess
 import unicodedata
+from functools import partial
 
 import pytest
+from commands import run_command
 from PIL import Image
 
 from ccnn._util.errors import Mistakes, UserError
@@ -434,11 +435,9 @@ def test_names_as_people_write_them(tmp_path):
 # The tool
 
 @pytest.fixture
-def tool(root, python_bin, tmp_path):
-    def run(*arguments):
-        return subprocess.run([python_bin, root / "tools/import_tags.py", *map(str, arguments)], cwd=tmp_path,
-                              capture_output=True, text=True, env={**os.environ, "PYTHONIOENCODING": "utf-8"})
-    return run
+def tool(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return partial(run_command, "import-tags")
 
 
 def test_the_tool_shows_and_then_writes(tool, tmp_path):
@@ -447,8 +446,8 @@ def test_the_tool_shows_and_then_writes(tool, tmp_path):
     (photos / "Tags.csv").write_bytes('sep=;\r\nFile;Tags;Large\r\na;"cat;polar bear";cat\r\nBär.jpg;"polar bear;";\r\n'
                                       "c.jpg;;\r\ncc.jpg;cat;\r\n".encode("cp1252"))
     done = tool("photos/Tags.csv")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
+    assert done.status == 0, done.err
+    assert done.out.splitlines() == [
         "photos/Tags.csv: a table (cp1252)",
         "3 photographs, 1 of them without a class",
         "  cat             1, large in 1",
@@ -460,7 +459,7 @@ def test_the_tool_shows_and_then_writes(tool, tmp_path):
         "nothing was written; --write writes photos/tags.csv and photos/classes.txt"]
     assert not (photos / "tags.csv").exists() and not (photos / "classes.txt").exists()
 
-    assert tool("photos/Tags.csv", "--write").returncode == 0
+    assert tool("photos/Tags.csv", "--write").status == 0
     assert (photos / "tags.csv").read_text() == \
         "image,tags,large\nBär.JPG,polar bear,\na.jpg,cat;polar bear,cat\nc.jpg,,\n"
     assert (photos / "classes.txt").read_text() == "cat\npolar bear\n"
@@ -469,21 +468,21 @@ def test_the_tool_shows_and_then_writes(tool, tmp_path):
 
     # again: the same; then a tag changes
     done = tool("photos/Tags.csv", "--write")
-    assert done.returncode == 0 and "photos/tags.csv says so already" in done.stdout
+    assert done.status == 0 and "photos/tags.csv says so already" in done.out
     before = (photos / "tags.csv").read_bytes()
     (photos / "Tags.csv").write_text("a.jpg,cat\n")
     done = tool("photos/Tags.csv", "--write")
-    assert done.returncode == 2 and (photos / "tags.csv").read_bytes() == before
-    assert done.stderr == "import_tags.py: error: photos/tags.csv: exists and differs; --force overwrites\n"
-    assert tool("photos/Tags.csv", "--write", "--force").returncode == 0
+    assert done.status == 2 and (photos / "tags.csv").read_bytes() == before
+    assert done.err == "ccnn import-tags: error: photos/tags.csv: exists and differs; --force overwrites\n"
+    assert tool("photos/Tags.csv", "--write", "--force").status == 0
     assert (photos / "tags.csv").read_text() == "image,tags\na.jpg,cat\n"
     assert (photos / "classes.txt").read_text() == "cat\npolar bear\n"      # the order of classes is never changed
 
     # classes.txt is obeyed: every mistake has its line
     (photos / "Tags.csv").write_text("a.jpg,cta\nc.jpg,polar baer\n")
     done = tool("photos/Tags.csv", "--write", "--force")
-    assert done.returncode == 2 and done.stderr.splitlines() == [
-        "import_tags.py: error: photos/Tags.csv: 2 mistakes",
+    assert done.status == 2 and done.err.splitlines() == [
+        "ccnn import-tags: error: photos/Tags.csv: 2 mistakes",
         "  line 1: tag 'cta' is not a class; did you mean 'cat'?",
         "  line 2: tag 'polar' is not a class; did you mean 'polar bear'?"]
 
@@ -515,8 +514,8 @@ def test_the_tool_on_an_export_from_elsewhere(tool, tmp_path):
     photographs(tmp_path / "mine", "sub/a.jpg", "b.jpg")
     (tmp_path / "export.json").write_text(json.dumps(COCO))
     done = tool("export.json", "--photos", "mine", "--classes", "dog", "--write")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
+    assert done.status == 0, done.err
+    assert done.out.splitlines() == [
         "export.json: COCO JSON; classes of --classes",
         "2 photographs, 1 of them without a class",
         "  dog      1, large in 0",
@@ -551,4 +550,4 @@ def test_mistakes_in_the_call(tool, tmp_path, arguments, message):
             {"id": 2, "file_name": "a.png"}], "annotations": [{"image_id": 1, "category_id": 1}],
             "categories": [{"id": 1, "name": "cat"}]}))
     done = tool(*arguments)
-    assert done.returncode == 2 and done.stderr == f"import_tags.py: error: {message}\n"
+    assert done.status == 2 and done.err == f"ccnn import-tags: error: {message}\n"

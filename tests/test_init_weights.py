@@ -12,6 +12,7 @@ import caffe
 import numpy as np
 import pytest
 from caffe.proto import caffe_pb2
+from commands import run_command
 from file_server import serving
 
 from ccnn._util.errors import UserError
@@ -24,7 +25,6 @@ from ccnn.nets.caffe_files import read_caffemodel, write_caffemodel
 from ccnn.nets.prototxt import demo_nets, nets
 
 ROOT = Path(__file__).resolve().parent.parent
-TOOL = ROOT / "tools/init_weights.py"
 
 SMALL_NET = """
 layer { name: "data"  type: "Input"  top: "data"  input_param { shape { dim: 1 dim: 3 dim: 20 dim: 20 } } }
@@ -72,11 +72,10 @@ def old_format(path, weights):
 
 
 def run(*arguments):
-    """The tool as a user runs it: (lines on stdout)."""
-    answer = subprocess.run([TOOL, *map(str, arguments)], capture_output=True, text=True,
-                            env={**os.environ, "PATH": f"{ROOT}/.caffe/bin:{os.environ['PATH']}"})
-    assert answer.returncode == 0, answer.stderr
-    return answer.stdout.splitlines()
+    """The lines that the command prints."""
+    done = run_command("init-weights", *arguments)
+    assert done.status == 0, done.err
+    return done.out.splitlines()
 
 
 def refused(*arguments):
@@ -392,7 +391,6 @@ def test_an_archive_without_all_layers_is_refused(tmp_path, trusted, rng):
     trusted(path)
     with pytest.raises(UserError, match="Conv_12"):
         vgg16.read_archive(path)
-
 
 
 # --- bad input

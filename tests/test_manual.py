@@ -36,8 +36,12 @@ def commands(page):
     for line in lines:
         found = re.match(r"(?:ccnn ([a-z][a-z-]*)|tools/([a-z]\w*)\.py)(?= |$)(.*)", line.partition("  #")[0])
         if found:
-            name = found[1] or {"infer": "segment"}.get(found[2], found[2]).replace("_", "-")
-            yield name, shlex.split(found[3], comments=True)
+            yield found[1] or command_of(found[2]), shlex.split(found[3], comments=True)
+
+
+def command_of(tool):
+    """The command behind tools/TOOL.py."""
+    return "segment" if tool == "infer" else tool.replace("_", "-")
 
 
 @cache

@@ -1,12 +1,13 @@
 """study/own_photographs.py: how sets are drawn, what is typed, and the table."""
 import json
 import shutil
-import subprocess
+from pathlib import Path
 
 import numpy as np
 import own_photographs as study
 import pytest
 from PIL import Image
+from test_manual import command_of, help_of
 from tiny_voc import make_voc, save_mask
 
 from ccnn._util.errors import UserError
@@ -143,6 +144,7 @@ def test_a_command_that_fails_is_named(tmp_path):
     assert "no such folder" in (draw.place / "log.txt").read_text()
     assert "--trainer caffe" in study.commands("tags", "caffe")[0]
     for line in [*study.commands("tags", "none"), *study.commands("size", "caffe")]:
-        assert shutil.which(f"{study.ROOT}/{line.split()[0]}")
-        usage = subprocess.run([f"{study.ROOT}/{line.split()[0]}", "--help"], capture_output=True, text=True).stdout
+        tool = Path(study.ROOT, line.split()[0])
+        assert shutil.which(tool)
+        usage = help_of(command_of(tool.stem))
         assert all(word in usage for word in line.split() if word.startswith("--"))

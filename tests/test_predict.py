@@ -69,10 +69,10 @@ def test_a_photograph_and_its_mirror_image_get_one_answer(files):
     other = model.scores(np.ascontiguousarray(even[:, ::-1]), mirror=True).values
     assert other[:, :, ::-1] == pytest.approx(both, abs=1e-4)
     assert np.abs(model.scores(rgb).values - model.scores(rgb, mirror=True).values).max() > 1       # between them
-    recipe = predict.SegmentOptions(predict.every_label(files), mirror=True)
-    assert predict.mask_settings_of(files, recipe) != predict.mask_settings_of(files, recipe._replace(mirror=False))
-    assert np.array_equal(predict.segment(rgb, model, recipe), predict.mask_and_probabilities(
-        rgb, model.scores(rgb, mirror=True), recipe)[0])
+    options = predict.SegmentOptions(predict.every_label(files), mirror=True)
+    assert predict.mask_settings_of(files, options) != predict.mask_settings_of(files, options._replace(mirror=False))
+    assert np.array_equal(predict.segment(rgb, model, options), predict.mask_and_probabilities(
+        rgb, model.scores(rgb, mirror=True), options)[0])
 
 
 @pytest.mark.parametrize("engine", ["caffe", "onnx"])
@@ -83,14 +83,14 @@ def test_every_photograph_is_answered_for(files, rgb, tmp_path, jobs, engine):
         Image.fromarray(rgb).save(tmp_path / f"{k}.png")
         work.append((tmp_path / f"{k}.png", tmp_path / f"masks/{k}.png", tmp_path / f"masks/{k}.npz"))
     (tmp_path / "2.png").write_bytes(b"no photograph")
-    recipe = predict.SegmentOptions(predict.every_label(files))
-    answers = list(predict.segment_files(work, files, recipe, jobs, engine))
+    options = predict.SegmentOptions(predict.every_label(files))
+    answers = list(predict.segment_files(work, files, options, jobs, engine))
     assert len(answers) == 4
     failures = [answer for answer in answers if answer != []]
     assert len(failures) == 1 and "2.png: is not an image" in failures[0]
     assert sorted(path.name for path in (tmp_path / "masks").iterdir()) == \
         ["0.npz", "0.png", "1.npz", "1.png", "3.npz", "3.png"]
-    assert mask_settings(tmp_path / "masks/0.png") == predict.mask_settings_of(files, recipe)
+    assert mask_settings(tmp_path / "masks/0.png") == predict.mask_settings_of(files, options)
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -100,8 +100,8 @@ def test_an_object_that_the_crf_takes_is_told_of(files, rgb, tmp_path, jobs):
     preset = Preset(3, 1, 5000, 5000, 1e3, 5)
     for keep in (0, 0.25):
         mask = tmp_path / f"{keep}.png"
-        recipe = predict.SegmentOptions([0, 1], preset._replace(keep=keep))
-        assert list(predict.segment_files([(tmp_path / "a.png", mask)], files, recipe, jobs)) == \
+        options = predict.SegmentOptions([0, 1], preset._replace(keep=keep))
+        assert list(predict.segment_files([(tmp_path / "a.png", mask)], files, options, jobs)) == \
             [[Lost(mask, "aeroplane", keep > 0)]]
         share = (read_mask(mask)[:, 33:] == 1).mean()
         assert share >= 0.2 if keep else share == 0
@@ -153,12 +153,12 @@ def children():
 
 
 def test_masks_do_not_depend_on_the_engine(files, rgb, tmp_path):
-    recipe = predict.SegmentOptions([0, 1])
+    options = predict.SegmentOptions([0, 1])
     Image.fromarray(rgb).save(tmp_path / "a.png")
     for engine in ENGINES:
-        list(predict.segment_files([(tmp_path / "a.png", tmp_path / f"{engine}.png")], files, recipe, 1, engine))
+        list(predict.segment_files([(tmp_path / "a.png", tmp_path / f"{engine}.png")], files, options, 1, engine))
     assert len({(tmp_path / f"{engine}.png").read_bytes() for engine in ENGINES}) == 1
-    assert predict.mask_settings_of(files, recipe) == mask_settings(tmp_path / "onnx.png")
+    assert predict.mask_settings_of(files, options) == mask_settings(tmp_path / "onnx.png")
 
 
 def test_masks_do_not_depend_on_the_number_of_jobs(files, rgb, tmp_path, monkeypatch):

@@ -371,6 +371,7 @@ def test_what_the_machine_lacks_is_said_in_one_line(tmp_path, archive, machine, 
     assert not copy.folder.joinpath(".caffe/bin").exists()
 
 
+@pytest.mark.faults
 def test_a_release_that_has_left_the_mirrors_comes_from_the_archive_of_former_ones(tmp_path, archive):
     """The machine's mirror lacks it; the archive beside that has it. One line says which served."""
     site = tmp_path / "site"
@@ -417,6 +418,7 @@ def test_altered_archive_is_refused(tmp_path, archive):
     assert "no key in" in failed.stdout
 
 
+@pytest.mark.faults
 def test_disk_that_fills_up(tmp_path, archive):
     """A real full disk: 150 MB of memory, mounted where nobody else sees it, on a machine that promises more."""
     copy = Copy(tmp_path / "copy", archive, **tools_without(tmp_path / "new", df="a b c d\n/dev/sda 1 1 99999999"))
@@ -475,6 +477,7 @@ def test_unusable_own_caffe_is_explained(tmp_path, python_bin):
     assert not copy.folder.joinpath(".caffe/bin").exists()
 
 
+@pytest.mark.faults
 def test_make_with_own_caffe(tmp_path, python_bin, caffe_bin):
     """make, with another Caffe (this one, from outside), compiles for it; a second make finds nothing to do."""
     copy = Copy(tmp_path / "with a space")

@@ -1,13 +1,12 @@
 """score.py: against scikit-learn on random and real masks; the tables; the server's archive; wrong input."""
 import json
 import re
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import run_command
 from PIL import Image
 from sklearn.metrics import confusion_matrix, jaccard_score, recall_score
 from tiny_voc import save_mask as save
@@ -17,7 +16,6 @@ from ccnn.cli import score
 from ccnn.images import labels, read_mask
 from ccnn.images.labels import VOC_CLASSES, palette
 
-TOOL = Path(__file__).resolve().parents[1] / "tools/score.py"
 IDS = ["2007_000001", "2007_000002", "2007_000003"]
 
 
@@ -311,36 +309,13 @@ def test_wrong_input(voc, change, arguments, message):
     assert not out.exists()
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_damaged_files_end_in_one_line(voc, seed):
-    """Cut-off and bit-flipped masks, lists and results."""
-    rng, out = np.random.default_rng(seed), voc.parent
-    run(voc, out / "b", "--out", out / "stored.json")
-    path = [out / "a/2007_000002.png", voc / "SegmentationClass/2007_000001.png",
-            voc / "ImageSets/Segmentation/val.txt", out / "stored.json"][seed % 4]
-    data = np.frombuffer(path.read_bytes(), np.uint8).copy()
-    if seed % 3:
-        data[rng.integers(0, len(data), 3)] ^= 1 << rng.integers(8)
-    else:
-        data = data[:rng.integers(len(data))]
-    path.write_bytes(data.tobytes())
-    try:
-        run(voc, out / "a", out / "stored.json", "--out", out / "result.json")
-    except (UserError, ImageError) as e:
-        assert "\n" not in str(e) and not (out / "result.json").exists()
+def test_command(voc):
+    done = run_command("score", voc.parent / "a", "--voc", voc)
+    assert done.status == 0 and "mIoU" in done.out and not done.err
+    colours(voc)
+    done = run_command("score", voc.parent / "a", "--voc", voc)
+    assert done.status == 2 and done.err.startswith("ccnn score: error: ") and done.err.count("\n") == 1
 
-
-@pytest.mark.parametrize("change, status, says", [
-    (None, 0, "mIoU"),
-    (colours, 2, "score.py: error: "),
-])
-def test_command(voc, change, status, says):
-    if change:
-        change(voc)
-    done = subprocess.run([sys.executable, TOOL, voc.parent / "a", "--voc", voc],
-                          text=True, capture_output=True)
-    assert done.returncode == status and says in done.stdout + done.stderr
-    assert done.stderr.count("\n") == (1 if status else 0)
 
 
 def test_replacing_is_said(voc, caplog):

@@ -70,10 +70,10 @@ def real(tmp_path_factory, python_bin):
     return folder, weights
 
 
-def losses(name, folder, caffe_bin, *options, iterations=2):
-    """The losses that `caffe train` logs in a few iterations of a solver, without snapshots."""
+def losses(name, folder, caffe_bin, *options):
+    """The losses that `caffe train` logs before and after an iteration of a solver, without snapshots."""
     solver = text_format.Parse((folder / f"solvers/{name}.prototxt").read_text(), caffe_pb2.SolverParameter())
-    solver.max_iter, solver.iter_size, solver.display, solver.average_loss = iterations, 1, 1, 1
+    solver.max_iter, solver.iter_size, solver.display, solver.average_loss = 1, 1, 1, 1
     solver.snapshot, solver.snapshot_after_train = 0, False
     path = folder / f"{name}.short.prototxt"
     path.write_text(str(solver))

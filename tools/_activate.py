@@ -1,8 +1,7 @@
-"""Every program of tools/, bench/, study/ and demo/ imports this first: if this Python lacks the library or Caffe, it
-restarts the program in the private runtime.
+"""Every tool imports this first: if its Python lacks the library or Caffe, it goes on in the private runtime.
 
-So the program works from any directory, with any Python 3, and without `source .caffe/activate`. A Python that has the
-library and PyTorch stays: PyTorch and Caffe never share one. bench/, study/ and demo/ have links to this file.
+So a tool works from any directory, with any Python 3, and without `source .caffe/activate`. A Python that has the
+library and PyTorch stays: PyTorch and Caffe never share one.
 """
 import importlib.util
 import os
@@ -18,7 +17,7 @@ except ImportError as e:
 
 if missing:
     python = Path(__file__).resolve().parents[1] / ".caffe/bin/python"
-    if python.exists() and not os.environ.get("CCNN_ACTIVATED"):        # else it has been tried, in vain
+    if python.exists() and not os.environ.get("CCNN_ACTIVATED"):        # else it was tried, in vain
         os.environ["CCNN_ACTIVATED"] = "1"
         os.execv(python, [str(python), *sys.argv])
     if error:                                                           # some programs need no Caffe, all the library

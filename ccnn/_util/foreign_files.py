@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 from xml.parsers import expat
 
 from ccnn._util.errors import UserError, reason
+from ccnn._util.text import shortened
 
 LIMIT = 1 << 29         # bytes; the largest list of COCO has 470 MB
 PROLOG = 1 << 14        # bytes before the first element of an XML file
@@ -115,7 +116,7 @@ def get(item, key, kind, where):
     if not isinstance(value, kind) or isinstance(value, bool):
         names = {int: "a whole number", str: "text", list: "a list", dict: "an object"}
         wanted = " or ".join(names[k] for k in (kind if isinstance(kind, tuple) else (kind,)))
-        raise UserError(f"{where}: {key} must be {wanted}; got {short(value)}")
+        raise UserError(f"{where}: {key} must be {wanted}; got {shortened(value)}")
     return value
 
 
@@ -123,7 +124,7 @@ def items(item, key, where):
     """(object, place) of a list of objects."""
     for k, value in enumerate(get(item, key, list, where)):
         if not isinstance(value, dict):
-            raise UserError(f"{where}, {key}[{k}]: must be an object, {{...}}; got {short(value)}")
+            raise UserError(f"{where}, {key}[{k}]: must be an object, {{...}}; got {shortened(value)}")
         yield value, f"{where}, {key}[{k}]"
 
 
@@ -133,19 +134,14 @@ def number(value, where):
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number) or isinstance(value, bool):
-        raise UserError(f"{where} must be a number; got {short(value)}")
+        raise UserError(f"{where} must be a number; got {shortened(value)}")
     return number
 
 
 def numbers(values, count, where):
     if not isinstance(values, list) or len(values) != count:
-        raise UserError(f"{where} must be {count} numbers; got {short(values)}")
+        raise UserError(f"{where} must be {count} numbers; got {shortened(values)}")
     return [number(value, where) for value in values]
-
-
-def short(value):
-    text = "nothing" if value is None else repr(value)
-    return text if len(text) < 60 else text[:57] + "..."
 
 
 def fractions(y0, x0, y1, x1, height, width, skipped):

@@ -33,10 +33,10 @@ VOC = DATA / "VOCdevkit/VOC2012"
 FEATURES = DATA / "features"
 
 
-def packages(*extras: str) -> str:
+def packages() -> str:
     """How to get the Python packages that are missing."""
     pip = f"{shlex.quote(sys.executable)} -m pip install"
-    return f"{pip} -r requirements.txt" if CLONE else f'{pip} "ccnn[{",".join(extras or ("photos",))}]"'
+    return f"{pip} -r requirements.txt" if CLONE else f'{pip} "ccnn[photos]"'
 
 
 def typed(name: str, *words: object) -> str:

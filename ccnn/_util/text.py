@@ -41,3 +41,9 @@ def printable(text: str) -> str:
     direction of writing and bytes that are not UTF-8."""
     return "".join(repr(letter)[1:-1] if letter in TURNING or (unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp")
                    and letter not in "\n\t") else letter for letter in text)
+
+
+def shortened(value: object) -> str:
+    """A value of any kind in a message: as Python writes it, of a long one the beginning."""
+    text = "nothing" if value is None else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

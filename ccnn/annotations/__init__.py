@@ -1,4 +1,8 @@
-"""Tags and boxes of other programs: tables as people have them, a folder per class, VOC, COCO, Label Studio, CVAT."""
+"""Tags, boxes and masks of other programs, one module per format.
+
+`label_formats` has the table of what is written; `importers` reads, and tells by its content what a file is. Our own
+masks are files of ccnn.images.masks.
+"""
 from ccnn.annotations.importers import read_source
 from ccnn.annotations.tags import parse_tags, read_tags
 

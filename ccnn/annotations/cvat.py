@@ -5,7 +5,8 @@ from xml.etree import ElementTree
 import numpy as np
 
 from ccnn._util.errors import UserError
-from ccnn._util.foreign_files import fractions, number, short
+from ccnn._util.foreign_files import fractions, number
+from ccnn._util.text import shortened
 from ccnn.annotations.outlines import outlines
 from ccnn.annotations.regions import (
     Later,
@@ -61,7 +62,7 @@ def read_region(item, shape, where):
         raise UserError(f"{where}: top, left, height and width must be whole numbers of pixels; got {window}")
     text = item.get("rle", "")
     if not re.fullmatch(r"\s*\d{1,9}(\s*,\s*\d{1,9})*\s*", text, re.ASCII):
-        raise UserError(f"{where}: rle must be numbers with commas between them; got {short(text)}")
+        raise UserError(f"{where}: rle must be numbers with commas between them; got {shortened(text)}")
     return checked_runs([int(run) for run in text.split(",")], shape, [int(side) for side in window], "C", where)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Callable, NamedTuple, Optional
 
 import numpy as np
 
-from ccnn._util.errors import UserError, suggest
+from ccnn._util.errors import UserError
 from ccnn._util.text import printable
 from ccnn.annotations import coco, cvat, label_studio, labelme, mask_files, yolo
 from ccnn.images.formats import SUFFIX
@@ -73,12 +73,6 @@ FORMATS = {
     "labelme": LabelFormat("LabelMe", "labelme.zip", f"{OUTLINES}; a JSON file beside each photograph",
                            labelme.describe, "{}.json"),
 }
-
-
-def find_format(name: str) -> LabelFormat:
-    if name not in FORMATS:
-        raise UserError(f"{name!r} is not a format of labels; {suggest(name, FORMATS)}")
-    return FORMATS[name]
 
 
 def describe(format: str, name: str, mask: np.ndarray, classes: Sequence[str]) -> Any:

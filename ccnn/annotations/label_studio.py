@@ -7,7 +7,8 @@ from xml.sax.saxutils import quoteattr
 import numpy as np
 
 from ccnn._util.errors import UserError
-from ccnn._util.foreign_files import fractions, get, items, number, short
+from ccnn._util.foreign_files import fractions, get, items, number
+from ccnn._util.text import shortened
 from ccnn.annotations.outlines import outlines
 from ccnn.annotations.regions import Brush, Later, Object, Photograph, Polygons, checked_shape, packed, read_polygon
 from ccnn.images.formats import SUFFIX
@@ -53,7 +54,7 @@ def read_label_studio_min(path, tasks, skipped):
     for k, task in enumerate(tasks, 1):
         where = f"{path}, task {k}"
         if not isinstance(task, dict):
-            raise UserError(f"{where}: must be an object, {{...}}; got {short(task)}")
+            raise UserError(f"{where}: must be an object, {{...}}; got {shortened(task)}")
         values = {key: value for key, value in task.items() if key not in STUDIO_KEYS}
         rows.append((_image_value(values, where), values, where))
         words |= {key for key, value in values.items() if isinstance(value, str) and not is_image(value)}
@@ -77,12 +78,12 @@ def _control_objects(value, place, skipped):
     if isinstance(value, dict):
         return [Object(label) for label in _names(value, "choices", place)]
     if not isinstance(value, list):
-        raise UserError(f"{place}: expected text, choices or regions; got {short(value)}")
+        raise UserError(f"{place}: expected text, choices or regions; got {shortened(value)}")
     objects = []
     for region in value:
         kind = next((key for key in region if key.endswith("labels")), None) if isinstance(region, dict) else None
         if kind is None:
-            raise UserError(f"{place}: expected regions with labels; got {short(region)}")
+            raise UserError(f"{place}: expected regions with labels; got {shortened(region)}")
         objects += _studio_objects(region, kind, _names(region, kind, place), place, skipped)
     return objects
 
@@ -92,7 +93,7 @@ def _names(value, key, place):
     names = value.get(key)
     names = [] if names is None else names
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise UserError(f"{place}: {key} must be a list of names; got {short(names)}")
+        raise UserError(f"{place}: {key} must be a list of names; got {shortened(names)}")
     return names
 
 
@@ -123,7 +124,7 @@ def _image_value(values, where):
     for value in values.values():
         if isinstance(value, str) and is_image(value):
             return file_name(value)
-    raise UserError(f"{where}: names no photograph (.jpg, .png, ...); got {short(values)}")
+    raise UserError(f"{where}: names no photograph (.jpg, .png, ...); got {shortened(values)}")
 
 
 def is_image(url):

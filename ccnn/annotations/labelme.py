@@ -5,7 +5,8 @@ import os
 import numpy as np
 
 from ccnn._util.errors import UserError
-from ccnn._util.foreign_files import get, items, number, parse_json, short
+from ccnn._util.foreign_files import get, items, number, parse_json
+from ccnn._util.text import shortened
 from ccnn.annotations.outlines import outlines
 from ccnn.annotations.regions import Object, Photograph, Polygons, box_of, checked_shape, read_polygon
 from ccnn.images.labels import BACKGROUND, VOID
@@ -37,7 +38,7 @@ def read_labelme(path, files, skipped):
 def read_shape(item, shape, where, skipped):
     label, kind = get(item, "label", str, where), item.get("shape_type", "polygon")
     if kind not in ("polygon", "rectangle", "circle") or shape is None:
-        skipped[f"shapes of type {short(kind)}: their tags were taken"] += 1
+        skipped[f"shapes of type {shortened(kind)}: their tags were taken"] += 1
         return Object(label)
     points = get(item, "points", list, where)
     if kind == "polygon":
@@ -47,7 +48,7 @@ def read_shape(item, shape, where, skipped):
         region = Polygons([found])
         return Object(label, box_of(found), region.area, region)
     if len(points) != 2 or not all(isinstance(point, list) and len(point) == 2 for point in points):
-        raise UserError(f"{where}: a {kind} needs two points [x, y]; got {short(points)}")
+        raise UserError(f"{where}: a {kind} needs two points [x, y]; got {shortened(points)}")
     a, b = (np.array([number(side, where) for side in point]) for point in points)
     if kind == "circle":                    # its middle, and a point on it
         turn = np.linspace(0, 2 * np.pi, 64, endpoint=False)

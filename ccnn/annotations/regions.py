@@ -10,7 +10,8 @@ from typing import Any, Callable, Literal, NamedTuple, Optional
 import numpy as np
 
 from ccnn._util.errors import UserError
-from ccnn._util.foreign_files import number, short
+from ccnn._util.foreign_files import number
+from ccnn._util.text import shortened
 from ccnn.annotations.outlines import area, fill
 from ccnn.images.formats import PIXELS
 
@@ -89,10 +90,10 @@ def read_polygon(values, shape, where):
     """[x, y, x, y, ...] or [[x, y], ...] in the unit of `shape`, (height, width), as fractions; None if it has no
     area, because it has fewer than three points."""
     if not isinstance(values, (list, tuple)) or len(values) > 2 * POINTS:
-        raise UserError(f"{where}: points must be a list of at most {POINTS} points; got {short(values)}")
+        raise UserError(f"{where}: points must be a list of at most {POINTS} points; got {shortened(values)}")
     if values and isinstance(values[0], (list, tuple)):
         if not all(isinstance(point, (list, tuple)) and len(point) == 2 for point in values):
-            raise UserError(f"{where}: points must be pairs [x, y]; got {short(values)}")
+            raise UserError(f"{where}: points must be pairs [x, y]; got {shortened(values)}")
         values = [side for point in values for side in point]
     if len(values) % 2:
         raise UserError(f"{where}: points must be pairs of x and y; got {len(values)} numbers")
@@ -117,7 +118,7 @@ def checked_runs(counts, shape, window, order, where):
     """Runs, if the lengths are those of the window."""
     height, width = window[2:]
     if not isinstance(counts, list) or not all(type(count) is int and count >= 0 for count in counts):
-        raise UserError(f"{where}: run lengths must be whole numbers; got {short(counts)}")
+        raise UserError(f"{where}: run lengths must be whole numbers; got {shortened(counts)}")
     if height < 1 or width < 1 or height * width > PIXELS or sum(counts) != height * width:
         raise UserError(f"{where}: the run lengths are those of {sum(counts)} pixels; expected {width} x {height}")
     return Runs(counts, tuple(shape), tuple(window), order)
@@ -190,7 +191,7 @@ class Brush(NamedTuple):
 
 def unpacked(values, shape, where):
     if not isinstance(values, list) or not all(type(value) is int and 0 <= value < 256 for value in values):
-        raise UserError(f"{where}: rle must be a list of bytes; got {short(values)}")
+        raise UserError(f"{where}: rle must be a list of bytes; got {shortened(values)}")
     text = (np.unpackbits(np.array(values, np.uint8)) + 48).tobytes().decode()
     at = 0
 

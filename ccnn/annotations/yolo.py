@@ -10,7 +10,8 @@ import re
 import numpy as np
 
 from ccnn._util.errors import UserError
-from ccnn._util.foreign_files import decode, number, short
+from ccnn._util.foreign_files import decode, number
+from ccnn._util.text import shortened
 from ccnn.annotations.outlines import outlines
 from ccnn.annotations.regions import Object, Photograph, Polygons, box_of, read_polygon
 from ccnn.images.labels import BACKGROUND, VOID
@@ -97,7 +98,7 @@ def read_line(line, names, where):
     first, *values = line.split()
     label = int(first) if re.fullmatch(r"\d{1,5}", first, re.ASCII) else len(names)
     if label >= len(names):
-        raise UserError(f"{where}: class {short(first)}; the classes are numbered 0 to {len(names) - 1}")
+        raise UserError(f"{where}: class {shortened(first)}; the classes are numbered 0 to {len(names) - 1}")
     values = [number(value, where) for value in values]
     if len(values) == 4:
         x, y, width, height = values

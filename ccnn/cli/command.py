@@ -3,6 +3,7 @@
 The library does not print. It logs, and run() shows that on stderr as `ccnn NAME: message`.
 """
 import argparse
+import importlib.util
 import logging
 import os
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Callable, NoReturn, Optional, Union
 
 from ccnn._util.errors import SHOWN, Mistakes, UserError
-from ccnn._util.paths import packages
+from ccnn._util.paths import CLONE, packages
 from ccnn._util.settings import sizes_of
 from ccnn._util.text import printable
 
@@ -87,6 +88,13 @@ def add_cluster_option(add: Callable) -> None:
 
 def model_options(args: argparse.Namespace) -> dict:
     return {name: getattr(args, name) for name in ("model", "net", "weights", "classes", "size")}
+
+
+def need_server() -> None:
+    """UserError unless the packages of the HTTP server are there, which the studio and ccnn serve need."""
+    for name in ("starlette", "uvicorn"):
+        if not importlib.util.find_spec(name):
+            raise UserError(f"No module named {name!r}; get it with: {'make studio' if CLONE else packages()}")
 
 
 def check_suffix(option: str, path: Path, *suffixes: str) -> None:

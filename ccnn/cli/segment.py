@@ -51,15 +51,15 @@ def main(argv=None):
     args = parse_args(argv)
     files = find_model(**command.model_options(args), cue=args.cue is None)
     preset = load_preset(files.crf if args.crf == MODELS_OWN else args.crf) if args.crf else None
-    recipe = SegmentOptions(tagged(args.tags, files.classes), preset, args.ilp, args.mirror, args.crf_engine)
+    options = SegmentOptions(tagged(args.tags, files.classes), preset, args.ilp, args.mirror, args.crf_engine)
     photographs, skipped = find_photographs(args.photographs, args.only, args.out)
     if skipped:
         command.say(skipped_sentence(skipped))
     work = [(source, *outputs(args, name)) for source, name in photographs]
     remove_parts(args.out)
-    todo = unfinished(work, mask_settings_of(files, recipe), args.force)
+    todo = unfinished(work, mask_settings_of(files, options), args.force)
     with connected(args.cluster if todo else None, args.jobs) as jobs:
-        outcomes = segment_files(todo, files, recipe, jobs, args.engine, args.gpu)
+        outcomes = segment_files(todo, files, options, jobs, args.engine, args.gpu)
         return print_report(Progress(outcomes, total=len(todo), unit="image"), args.out)
 
 

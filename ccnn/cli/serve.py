@@ -25,11 +25,7 @@ PORT = 8325
 
 def main(argv=None):
     args = parse_args(argv)
-    try:
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as missing:
-        raise UserError(f"{missing}; `make studio` installs what the server needs") from None
+    command.need_server()
     from ccnn.inference.model import Model
     from ccnn.inference.predict import find_model
     from ccnn.serving import server as serving

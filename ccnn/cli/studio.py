@@ -30,11 +30,7 @@ DEFAULT = ROOT / "output/studio" if CLONE else Path("photos")
 
 def main(argv=None):
     args = parse_args(argv)
-    try:
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as missing:
-        raise UserError(f"{missing}; `make studio` installs what the page needs") from None
+    command.need_server()
     from ccnn.studio import server
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     folder = open_folder(args.photos or ask())

@@ -28,6 +28,7 @@ from ccnn._util.errors import Unable, UserError
 from ccnn._util.files import whole_file
 from ccnn._util.foreign_files import load_json
 from ccnn._util.settings import sizes_of
+from ccnn._util.text import shortened
 from ccnn.images.labels import VOC_CLASSES, VOID
 from ccnn.images.reading import MEAN_BGR
 from ccnn.inference.caffe_net import check_labels, check_scores, load_net
@@ -316,11 +317,6 @@ def check_classes(classes):
 
 def not_a_number(text):
     raise ValueError(f"{text} is not a number")
-
-
-def shortened(value):
-    text = ascii(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def checksum(weights):

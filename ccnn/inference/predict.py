@@ -196,34 +196,34 @@ def every_label(files: ModelSource) -> list[int]:
     return list(range(len(files.classes)))
 
 
-def segment(rgb: np.ndarray, model: LoadedModel, recipe: SegmentOptions) -> np.ndarray:
+def segment(rgb: np.ndarray, model: LoadedModel, options: SegmentOptions) -> np.ndarray:
     """The mask of a photograph, H x W uint8."""
-    return mask_and_probabilities(rgb, model.scores(rgb, mirror=recipe.mirror), recipe)[0]
+    return mask_and_probabilities(rgb, model.scores(rgb, mirror=options.mirror), options)[0]
 
 
-def mask_and_probabilities(rgb: np.ndarray, scores: Scores, recipe: SegmentOptions
+def mask_and_probabilities(rgb: np.ndarray, scores: Scores, options: SegmentOptions
                            ) -> tuple[np.ndarray, Optional[np.ndarray], dict[int, bool]]:
-    """The mask; if there is a CRF, its marginals of recipe.labels, l x h x w; and {label: kept} that it lost."""
-    f = allowed_scores(scores, recipe)
-    if not recipe.preset:
-        return labels_of(recipe, label_map(f, *scores.cells(*rgb.shape[:2]))), None, {}
+    """The mask; if there is a CRF, its marginals of options.labels, l x h x w; and {label: kept} that it lost."""
+    f = allowed_scores(scores, options)
+    if not options.preset:
+        return labels_of(options, label_map(f, *scores.cells(*rgb.shape[:2]))), None, {}
     small = shrink(rgb, LONG_SIDE)
-    q, lost = sharpen(small, sample(f, *scores.cells(*small.shape[:2])), recipe.preset,
-                      engine=recipe.crf_engine)
+    q, lost = sharpen(small, sample(f, *scores.cells(*small.shape[:2])), options.preset,
+                      engine=options.crf_engine)
     rows, columns = (positions(*sides) for sides in zip(rgb.shape[:2], small.shape[:2]))
-    return labels_of(recipe, label_map(q, rows, columns)), q, {recipe.labels[k]: kept for k, kept in lost.items()}
+    return labels_of(options, label_map(q, rows, columns)), q, {options.labels[k]: kept for k, kept in lost.items()}
 
 
-def allowed_scores(scores: Scores, recipe: SegmentOptions) -> np.ndarray:
-    values = image_level_prior(scores.values) if recipe.prior else scores.values
-    return values[recipe.labels]
+def allowed_scores(scores: Scores, options: SegmentOptions) -> np.ndarray:
+    values = image_level_prior(scores.values) if options.prior else scores.values
+    return values[options.labels]
 
 
-def labels_of(recipe: SegmentOptions, found: np.ndarray) -> np.ndarray:
-    return np.array(recipe.labels, np.uint8)[found]
+def labels_of(options: SegmentOptions, found: np.ndarray) -> np.ndarray:
+    return np.array(options.labels, np.uint8)[found]
 
 
-def segment_files(work: Sequence[tuple[Path, ...]], files: ModelSource, recipe: SegmentOptions, jobs: Jobs = 1,
+def segment_files(work: Sequence[tuple[Path, ...]], files: ModelSource, options: SegmentOptions, jobs: Jobs = 1,
                   engine: str = "auto", gpu: Optional[int] = None) -> Iterator[Outcome]:
     """Make (mask, *others) of every (photograph, mask, *others), on `jobs` cores or on a cluster: Segmenter's outcomes,
     in any order.
@@ -234,7 +234,7 @@ def segment_files(work: Sequence[tuple[Path, ...]], files: ModelSource, recipe: 
         return
     if isinstance(jobs, int):
         jobs = min(jobs, len(work))
-    yield from in_processes(Segmenter(files, recipe, engine=engine, gpu=gpu), work, jobs, failed=no_mask)
+    yield from in_processes(Segmenter(files, options, engine=engine, gpu=gpu), work, jobs, failed=no_mask)
 
 
 def no_mask(why: str, source: Path, *outputs: Path) -> str:
@@ -249,50 +249,50 @@ class Segmenter:
     mostly [], or one line on why this photograph has no mask. A UserError is about the model: none will have one.
 
     It can be sent to other processes. The net is not sent: each process loads it when it needs it first.
-    options : engine and gpu of load_model
+    engine : engine and gpu of load_model
     """
 
-    def __init__(self, files: ModelSource, recipe: SegmentOptions, **options: Any) -> None:
-        self.files, self.recipe, self.options = files, recipe, options
-        self.settings = mask_settings_of(files, recipe)
+    def __init__(self, files: ModelSource, options: SegmentOptions, **engine: Any) -> None:
+        self.files, self.options, self.engine = files, options, engine
+        self.settings = mask_settings_of(files, options)
 
     def __getstate__(self) -> dict:
         return {key: value for key, value in vars(self).items() if key != "model"}
 
     @functools.cached_property
     def model(self) -> LoadedModel:
-        return load_model(self.files, **self.options)
+        return load_model(self.files, **self.engine)
 
     def __call__(self, source: Path, *outputs: Path) -> Outcome:
         model = self.model
         made_of = checksum(source)          # first: if it is replaced meanwhile, the next run makes the mask again
         try:
             rgb = read_image(source)
-            scores = model.scores(rgb, source, self.recipe.mirror)
+            scores = model.scores(rgb, source, self.options.mirror)
         except UserError as e:
             return str(e) if str(source) in str(e) else f"{source}: {e}"
-        return write_outputs(rgb, scores, self.recipe, self.files.classes, self.settings, outputs, made_of)
+        return write_outputs(rgb, scores, self.options, self.files.classes, self.settings, outputs, made_of)
 
 
-def mask_settings_of(files: ModelSource, recipe: SegmentOptions) -> dict:
+def mask_settings_of(files: ModelSource, options: SegmentOptions) -> dict:
     """What a mask depends on besides its photograph.
 
     The engines of the net and of the CRF are not part of it. Two engines agree to 1e-4 of the scores, as two versions
     of a BLAS do: labels differ in single pixels where two of them score the same. So a run may go on with another
     engine.
     """
-    tags = [files.classes[label] for label in recipe.labels] if recipe.labels != every_label(files) else None
-    return {"tool": "infer", **files.identity, "size": files.size, "tags": tags, "ilp": recipe.prior,
-            "crf": recipe.preset and recipe.preset._asdict(), **({"mirror": True} if recipe.mirror else {}),
+    tags = [files.classes[label] for label in options.labels] if options.labels != every_label(files) else None
+    return {"tool": "infer", **files.identity, "size": files.size, "tags": tags, "ilp": options.prior,
+            "crf": options.preset and options.preset._asdict(), **({"mirror": True} if options.mirror else {}),
             **({"cue": "none"} if files.without_cue else {})}
 
 
-def write_outputs(rgb: np.ndarray, scores: Scores, recipe: SegmentOptions, classes: Sequence[str], settings: dict,
+def write_outputs(rgb: np.ndarray, scores: Scores, options: SegmentOptions, classes: Sequence[str], settings: dict,
                   outputs: Sequence[Path], source: Optional[str] = None) -> list[Lost]:
     """Write a photograph's files. The mask's path comes first; it is written last, because it says that all is done.
     Returns what was lost to the CRF."""
     mask_path, *others = outputs
-    mask, q, lost = mask_and_probabilities(rgb, scores, recipe)
+    mask, q, lost = mask_and_probabilities(rgb, scores, options)
     for path in others:
         if path.suffix == ".jpg":
             with whole_file(path) as part:
@@ -300,9 +300,9 @@ def write_outputs(rgb: np.ndarray, scores: Scores, recipe: SegmentOptions, class
         else:
             if q is None:
                 height, width = shrink(rgb, LONG_SIDE).shape[:2]
-                q = softmax(sample(allowed_scores(scores, recipe), *scores.cells(height, width)), axis=0)
+                q = softmax(sample(allowed_scores(scores, options), *scores.cells(height, width)), axis=0)
             p = np.zeros((len(classes), *q.shape[1:]), np.float16)
-            p[recipe.labels] = q
-            save_probabilities(path, p, classes, recipe.preset)
+            p[options.labels] = q
+            save_probabilities(path, p, classes, options.preset)
     save_mask(mask_path, mask, settings, classes, source)
     return [Lost(mask_path, classes[label], kept) for label, kept in lost.items()]
