@@ -98,6 +98,19 @@ def test_potts_is_a_matrix(problem):
         assert np.allclose(DenseCRF(same).marginals(scores), expected, atol=1e-5)
 
 
+def test_a_label_that_is_left_out_takes_its_row_of_the_matrix_along(problem):
+    rgb, scores = problem
+    scores[1] -= 30                     # e^-30 of the others
+    mu = np.abs(np.subtract.outer(range(4), range(4))) / 2.0
+    kept = [0, 2, 3]
+
+    def marginals(scores, mu):
+        kernels = [kernel._replace(compatibility=mu) for kernel in photograph_kernels(rgb, SMALL)]
+        return DenseCRF(kernels).marginals(scores, 5, negligible=1e-6)
+    q = marginals(scores, mu)
+    assert not q[1].any() and np.allclose(q[kept], marginals(scores[kept], mu[np.ix_(kept, kept)]), atol=1e-5)
+
+
 # The reference, on real photographs.
 
 def photograph(name, side):

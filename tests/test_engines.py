@@ -120,7 +120,7 @@ def test_what_follows_the_scores_does_not_matter(tmp_path):
     (layer("Bias", "bias_param { axis: 1 }"), "'a' has a bias of its own"),
     (layer("Power", "include { phase: TEST }"), "'a' has rules of inclusion"),
 ])
-def test_auto_leaves_to_caffe_what_has_no_translation(text, said, tmp_path):
+def test_auto_leaves_to_caffe_what_has_no_translation(text, said, tmp_path, monkeypatch):
     prototxt, weights = tmp_path / "net.prototxt", tmp_path / "random.caffemodel"
     prototxt.write_text(NET.format(text))
     caffe = load_caffe()
@@ -130,6 +130,9 @@ def test_auto_leaves_to_caffe_what_has_no_translation(text, said, tmp_path):
     rgb = np.zeros((20, 30, 3), np.uint8)
     assert np.array_equal(load_forward(prototxt, [weights], "fc8")(rgb),
                           load_forward(prototxt, [weights], "fc8", "caffe")(rgb))
+    monkeypatch.setitem(sys.modules, "caffe", None)         # without it, the net is what is said to be wrong
+    with pytest.raises(Unable, match=said):
+        load_forward(prototxt, [weights], "fc8")
 
 
 @pytest.fixture(scope="module")

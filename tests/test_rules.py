@@ -264,6 +264,14 @@ def test_what_is_not_toml_has_its_line(rules, text):
         rules(text)
 
 
+@pytest.mark.parametrize("number", [1000 * "9", "1" + 1000 * "_1", "0x" + 5000 * "f", "0o" + 5000 * "7"])
+def test_a_number_without_end_is_one_line(tmp_path, number):
+    """Python from 3.11 on prints none of more than 4300 digits, in an error neither."""
+    (tmp_path / "constraints.toml").write_text(f"[cat]\nleast = {number}\n")
+    with pytest.raises(UserError, match="constraints.toml: holds a number of 100 digits or more; shorten it"):
+        read_rules(tmp_path / "constraints.toml", ("background", "cat"))
+
+
 @pytest.mark.parametrize("text, reason", [
     ('[[rule]]\nat_most_one = ["cat", "dog"]', "at_most_one is a choice, and a choice is not linear in p"),
     ('[[rule]]\n"exactly one" = ["cat", "dog"]', "exactly one is a choice"),

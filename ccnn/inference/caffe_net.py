@@ -10,7 +10,7 @@ from typing import Optional, Union
 
 import numpy as np
 
-from ccnn._util.errors import UserError
+from ccnn._util.errors import Unable, UserError
 from ccnn._util.files import PathLike
 from ccnn._util.try_in_child import try_in_child
 from ccnn.images.reading import to_blob
@@ -23,7 +23,7 @@ def load_caffe(gpu: Optional[int] = None):
     try:
         import caffe
     except ImportError as e:
-        raise UserError(f"Caffe does not load ({e}); run `source .caffe/activate` first, "
+        raise Unable(f"Caffe does not load ({e}); run `source .caffe/activate` first, "
                         "or `make` if there is no .caffe yet") from None
     if gpu is None:
         caffe.set_mode_cpu()

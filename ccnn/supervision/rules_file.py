@@ -213,7 +213,7 @@ def _read_toml(path):
         import tomli as tomllib
     try:
         text = read_bytes(path, "the rules").decode("utf-8-sig")
-        if re.search(r"[\d_]{100}", text):                         # a million digits take minutes to read
+        if re.search(r"[\d_]{100}|0x[\da-fA-F_]{80}", text):       # a million digits take minutes to read
             raise UserError(f"{path}: holds a number of 100 digits or more; shorten it")
         return tomllib.loads(text.replace("\r\n", "\n"))
     except (UnicodeDecodeError, RecursionError) as error:
