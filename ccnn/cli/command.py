@@ -82,7 +82,7 @@ def add_cluster_option(add: Callable) -> None:
     """--cluster, which ccnn._util.cluster.connected(args.cluster, args.jobs) takes."""
     add("--cluster", metavar="WHERE", help="spread the work over a Dask cluster: local (--jobs processes of this "
         "machine, started again when they end), tcp://HOST:PORT, tls://HOST:PORT, or a scheduler's file; needs "
-        "`make cluster` (docs/scale.md)")
+        "the extra `cluster`, or in a clone with Caffe `make cluster` (docs/scale.md)")
 
 
 def model_options(args: argparse.Namespace) -> dict:
@@ -116,7 +116,7 @@ def run(main: Callable[[], Optional[int]]) -> NoReturn:
     except UserError as e:
         fail(e, 2)
     except ModuleNotFoundError as e:
-        fail(f"{e}; get it with: {packages()}", 2)
+        fail(f"{e}; get it with: {packages('figures' if e.name == 'matplotlib' else 'photos')}", 2)
 
 
 def show_messages() -> None:

@@ -17,6 +17,7 @@ import secrets
 from pathlib import Path
 
 from ccnn._util.errors import UserError
+from ccnn._util.paths import packages
 from ccnn.cli import command
 from ccnn.crf.presets import PRESETS
 
@@ -29,7 +30,7 @@ def main(argv=None):
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as missing:
-        raise UserError(f"{missing}; `make studio` installs what the server needs") from None
+        raise UserError(f"{missing}; get what the server needs with: {packages(make='studio')}") from None
     from ccnn.inference.model import Model
     from ccnn.inference.predict import find_model
     from ccnn.serving import server as serving

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ccnn._util.errors import UserError
 from ccnn._util.files import lock
-from ccnn._util.paths import CLONE, ROOT
+from ccnn._util.paths import CLONE, ROOT, packages
 from ccnn._util.work_folder import WORK, claim
 from ccnn.cli import command
 
@@ -34,7 +34,7 @@ def main(argv=None):
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as missing:
-        raise UserError(f"{missing}; `make studio` installs what the page needs") from None
+        raise UserError(f"{missing}; get what the page needs with: {packages(make='studio')}") from None
     from ccnn.studio import server
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     folder = open_folder(args.photos or ask())
