@@ -38,8 +38,8 @@ def test_nothing_is_said_about_good_tags():
 @pytest.mark.parametrize("rows, begins", [
     (["c"], ["There is one photograph. A training needs 10 or more of each class, and some without any.",
              "No photograph shows 'dog' and 'bus': the net will never find them."]),
-    (GOOD[2:], ["Few photographs show cat in 9: masks of such a class will be poor."]),
-    ([*GOOD[:19], ""], ["No photograph shows 'bus'", "Few photographs show dog in 9"]),
+    (GOOD[2:], ["Few photographs show a class (cat in 9): its masks will be poor."]),
+    ([*GOOD[:19], ""], ["No photograph shows 'bus'", "Few photographs show a class (dog in 9)"]),
     (["cd"] * 10 + ["b"] * 10 + [""], ["'cat' and 'dog' are always together: no method can tell which of them"]),
     (GOOD[:-1], ["Every photograph shows a class: the background is never seen alone."]),
     (["c", "cd", "cb"] * 12, ["Every photograph shows a class ('cat' is in every one): the background is never seen"]),

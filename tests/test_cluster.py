@@ -447,7 +447,7 @@ def test_without_dask_one_line_names_the_remedy(photographs, root, python_bin):
         assert done.returncode == status
         if status:
             assert done.stderr.count("\n") == 1 and "error: --cluster local: " in done.stderr
-            assert done.stderr.endswith("; run `make cluster` first\n")
+            assert done.stderr.endswith("; get it with: make cluster\n")
 
 
 def test_the_soak_run_checks_every_mask(tmp_path, capsys):

@@ -468,7 +468,7 @@ def test_the_tool_shows_and_then_writes(tool, tmp_path):
 
     # again: the same; then a tag changes
     done = tool("photos/Tags.csv", "--write")
-    assert done.status == 0 and "photos/tags.csv says so already" in done.out
+    assert done.status == 0 and "photos/tags.csv is up to date" in done.out
     before = (photos / "tags.csv").read_bytes()
     (photos / "Tags.csv").write_text("a.jpg,cat\n")
     done = tool("photos/Tags.csv", "--write")

@@ -101,6 +101,11 @@ def test_what_the_readme_tells_about_photographs(user):
     assert (photos / "report.html").is_file() and len(list((user.work / "masks").glob("*.png"))) == 5
     assert (user.work / "model.onnx").stat().st_size > 50_000_000
     assert "nothing has changed" in user("ccnn learn photos")
+    assert "run this in a clone" in user("ccnn make-nets", status=2)
+    assert "pip does not install it: use another engine" in user("ccnn segment --engine caffe --out caffe holiday", 2)
+    assert '"ccnn[figures]"' in user("ccnn show log tags.log --out curves.png", 2)
+    explained = user.start("ccnn score --help").communicate()[0]
+    assert "home/VOCdevkit/VOC2012)" in re.sub(r"\s", "", explained) and "repository" not in explained
     assert {path for path in packages.rglob("*") if "__pycache__" not in path.parts} == before
 
 

@@ -28,6 +28,7 @@ from urllib.parse import urlsplit
 
 from ccnn._util.errors import UserError, reason
 from ccnn._util.foreign_files import load_json
+from ccnn._util.paths import packages
 from ccnn._util.text import plural
 
 Result = TypeVar("Result")
@@ -195,7 +196,7 @@ def connected(where: Optional[str], jobs: int) -> Iterator[Union[int, Cluster]]:
         os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "critical")      # read by the import
         from distributed import Client
     except ImportError as e:
-        raise UserError(f"--cluster {where}: {e}; run `make cluster` first") from None
+        raise UserError(f"--cluster {where}: {e}; get it with: {packages('cluster', make='cluster')}") from None
     with local_scheduler(jobs) if where == "local" else contextlib.nullcontext(find_scheduler(where)) as found:
         try:
             client = Client(found.address, security=found.security, timeout=CONNECT, set_as_default=False)

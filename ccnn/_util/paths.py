@@ -33,10 +33,25 @@ VOC = DATA / "VOCdevkit/VOC2012"
 FEATURES = DATA / "features"
 
 
-def packages() -> str:
-    """How to get the Python packages that are missing."""
-    pip = f"{shlex.quote(sys.executable)} -m pip install"
-    return f"{pip} -r requirements.txt" if CLONE else f'{pip} "ccnn[photos]"'
+def packages(extra: str = "photos", make: str = "") -> str:
+    """How to get the Python packages that are missing.
+
+    extra : of the package
+    make  : the target that fetches them into a clone's runtime; "" stands for requirements.txt
+    """
+    if CLONE and make:
+        return f"make {make}"
+    return f"{shlex.quote(sys.executable)} -m pip install " + ("-r requirements.txt" if CLONE else f'"ccnn[{extra}]"')
+
+
+def named(path: Path) -> str:
+    """A path of the package or of the downloads in a few words: where --help says what the default is."""
+    if path.is_relative_to(ROOT):
+        said = f"{path.relative_to(ROOT).as_posix()} of the {'repository' if CLONE else 'package'}"
+    else:
+        home = os.path.expanduser("~")
+        said = f"~/{path.relative_to(home).as_posix()}" if path.is_relative_to(home) else str(path)
+    return said.replace("%", "%%")          # argparse fills in what follows a %
 
 
 def typed(name: str, *words: object) -> str:

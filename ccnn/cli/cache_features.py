@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ccnn._util.cluster import connected
 from ccnn._util.errors import UserError
-from ccnn._util.paths import FEATURES, VOC
+from ccnn._util.paths import DATA, FEATURES, VOC, named
 from ccnn._util.text import plural
 from ccnn.cli import command
 from ccnn.inference.caffe_net import load_caffe
@@ -57,12 +57,12 @@ def parse_args(argv):
     parser = command.parser(__doc__)
     parser.add_argument("root", nargs="?", default=str(VOC),
                         help="VOC folder, or a folder of images: those of its tags.csv or Annotations if it has a "
-                             "classes.txt, else all (default: data/VOCdevkit/VOC2012 of the repository)")
+                             f"classes.txt, else all (default: {named(VOC)})")
     parser.add_argument("--split", action="append", metavar="NAME",
                         help="list of images: train, val, train_aug, or the path of a file with one id per line; may "
                              "be repeated (default: train, in a VOC folder)")
     parser.add_argument("--out", type=Path, metavar="DIR",
-                        help="where the features go (default: data/features, data/pool4, ... of the repository)")
+                        help=f"where the features go (default: features, pool4 or pool3 in {named(DATA)})")
     parser.add_argument("--blob", choices=[*{blob: 0 for backbone in BACKBONES.values() for blob in backbone.blobs}],
                         default="features",
                         help="pool4: what conv5 sees, so that it can learn with the classifier (solvers/conv5_*); half "

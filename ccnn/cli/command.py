@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Callable, NoReturn, Optional, Union
 
 from ccnn._util.errors import SHOWN, Mistakes, UserError
-from ccnn._util.paths import CLONE, packages
+from ccnn._util.paths import packages
 from ccnn._util.settings import sizes_of
 from ccnn._util.text import printable
 
@@ -83,7 +83,7 @@ def add_cluster_option(add: Callable) -> None:
     """--cluster, which ccnn._util.cluster.connected(args.cluster, args.jobs) takes."""
     add("--cluster", metavar="WHERE", help="spread the work over a Dask cluster: local (--jobs processes of this "
         "machine, started again when they end), tcp://HOST:PORT, tls://HOST:PORT, or a scheduler's file; needs "
-        "`make cluster` (docs/scale.md)")
+        "the extra `cluster`, or in a clone with Caffe `make cluster` (docs/scale.md)")
 
 
 def model_options(args: argparse.Namespace) -> dict:
@@ -94,7 +94,7 @@ def need_server() -> None:
     """UserError unless the packages of the HTTP server are there, which the studio and ccnn serve need."""
     for name in ("starlette", "uvicorn"):
         if not importlib.util.find_spec(name):
-            raise UserError(f"No module named {name!r}; get it with: {'make studio' if CLONE else packages()}")
+            raise UserError(f"No module named {name!r}; get it with: {packages(make='studio')}")
 
 
 def check_suffix(option: str, path: Path, *suffixes: str) -> None:
@@ -124,7 +124,7 @@ def run(main: Callable[[], Optional[int]]) -> NoReturn:
     except UserError as e:
         fail(e, 2)
     except ModuleNotFoundError as e:
-        fail(f"{e}; get it with: {packages()}", 2)
+        fail(f"{e}; get it with: {packages('figures' if e.name == 'matplotlib' else 'photos')}", 2)
 
 
 def show_messages() -> None:

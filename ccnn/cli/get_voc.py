@@ -14,7 +14,7 @@ command may be stopped at any time and run again: downloads resume, finished par
 from pathlib import Path
 
 from ccnn._util.errors import UserError
-from ccnn._util.paths import DATA
+from ccnn._util.paths import DATA, named
 from ccnn.cli import command
 from ccnn.data.voc_archive import build
 
@@ -28,7 +28,7 @@ def main(argv=None):
 def parse_args(argv):
     parser = command.parser(__doc__)
     parser.add_argument("--out", type=Path, default=DATA, metavar="DIR",
-                        help="folder that VOCdevkit/ goes into (default: data of the repository)")
+                        help=f"folder that VOCdevkit/ goes into (default: {named(DATA)})")
     parser.add_argument("--archives", type=Path, metavar="DIR",
                         help="folder with the two archives; nothing is downloaded")
     args = parser.parse_args(argv)

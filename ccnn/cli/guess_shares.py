@@ -13,7 +13,7 @@ import random
 from pathlib import Path
 
 from ccnn._util.errors import UserError
-from ccnn._util.paths import DATA, FEATURES, VOC
+from ccnn._util.paths import DATA, FEATURES, VOC, named
 from ccnn.cli import command
 from ccnn.data.background_shares import guess_shares
 from ccnn.images.ids import read_split
@@ -31,10 +31,11 @@ def main(argv=None):
 def parse_args(argv):
     parser = command.parser(__doc__)
     add = parser.add_argument
-    add("root", nargs="?", type=Path, default=VOC, help="VOC folder (default: %(default)s)")
+    add("root", nargs="?", type=Path, default=VOC, help=f"VOC folder (default: {named(VOC)})")
     add("--split", default="train_aug", help="the images (default: %(default)s)")
     add("--masks", type=command.count, default=100, metavar="N", help="images to measure (default: %(default)s)")
     add("--seed", type=int, default=1, help="which ones (default: %(default)s)")
-    add("--features", type=Path, default=FEATURES, metavar="DIR", help="of all images (default: %(default)s)")
-    add("--out", type=Path, default=DATA / "shares.csv", metavar="FILE", help="(default: %(default)s)")
+    add("--features", type=Path, default=FEATURES, metavar="DIR", help=f"of all images (default: {named(FEATURES)})")
+    add("--out", type=Path, default=DATA / "shares.csv", metavar="FILE",
+        help=f"the table to write (default: {named(DATA / 'shares.csv')})")
     return parser.parse_args(argv)

@@ -146,7 +146,7 @@ def write(files, force, root):
     for number, (path, data) in enumerate(files.items()):
         same = path.exists() and path not in differing
         if number < SHOWN:
-            show_line(f"{path} says so already" if same else
+            show_line(f"{path} is up to date" if same else
                       f"{'replacing' if path in differing else 'writing'} {path}")
         if not same:
             rewrite(path, data)

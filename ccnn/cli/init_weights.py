@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ccnn._util.errors import UserError
 from ccnn._util.files import whole_file
-from ccnn._util.paths import DATA, ROOT
+from ccnn._util.paths import DATA, ROOT, named
 from ccnn.cli import command
 from ccnn.images.reading import MEAN_BGR
 from ccnn.inference.model_file import read_model
@@ -94,7 +94,7 @@ def parse_args(argv):
     parser.add_argument("--net", type=Path, default=ROOT / "prototxt/deploy_8s.prototxt",
                         help="net whose layers are wanted (default: prototxt/deploy_8s.prototxt)")
     parser.add_argument("--out", type=Path, default=DATA / "vgg16_8s.caffemodel",
-                        help="file to write (default: data/vgg16_8s.caffemodel of the repository)")
+                        help=f"file to write (default: {named(DATA / 'vgg16_8s.caffemodel')})")
     parser.add_argument("--mean", type=float, nargs=3, metavar=("B", "G", "R"), default=MEAN_BGR,
                         help="what the sources' training subtracted from the images, if not %(default)s")
     args = parser.parse_args(argv)

@@ -6,7 +6,8 @@ Edit ccnn/nets/prototxt.py or ccnn/nets/solvers.py, then run this. Do not edit t
 """
 import json
 
-from ccnn._util.paths import ROOT
+from ccnn._util.errors import UserError
+from ccnn._util.paths import CLONE, ROOT
 from ccnn.cli import command
 from ccnn.nets.prototxt import ABOUT, nets
 from ccnn.nets.solvers import solver_texts
@@ -14,6 +15,8 @@ from ccnn.nets.solvers import solver_texts
 
 def main(argv=None):
     command.parser(__doc__).parse_args(argv)
+    if not CLONE:
+        raise UserError(f"{ROOT}: is the installed package, whose files stay as they are; run this in a clone")
     for folder, texts in (("prototxt", nets()), ("solvers", solver_texts())):
         for name, text in texts.items():
             (ROOT / folder / f"{name}.prototxt").write_text(text)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ccnn._util.errors import UserError
 from ccnn._util.files import warn_if_there
+from ccnn._util.paths import named
 from ccnn.cli import command
 from ccnn.crf.dense import LONG_SIDE
 from ccnn.images.labels import VOC_CLASSES, read_classes
@@ -24,7 +25,8 @@ def main(argv=None):
     parser = command.parser(__doc__)
     add = parser.add_argument
     add("--out", type=Path, required=True, metavar="NAME.ccnn", help="the file to write")
-    add("--net", type=Path, default=NET, help="deploy net with input `data` and scores `fc8` (default: %(default)s)")
+    add("--net", type=Path, default=NET,
+        help=f"deploy net with input `data` and scores `fc8` (default: {named(NET)})")
     add("--weights", type=Path, required=True, help="a .caffemodel")
     add("--classes", type=Path, metavar="FILE",
         help="class names, one per line (default: those of WEIGHTS.json or NET.json, else VOC's)")

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from ccnn._util.errors import UserError
 from ccnn._util.files import warn_if_there, whole_file
-from ccnn._util.paths import VOC
+from ccnn._util.paths import VOC, named
 from ccnn._util.text import plural
 from ccnn.cli import command
 from ccnn.evaluation.mask_runs import parse_run, result_text, score_runs
@@ -68,7 +68,7 @@ def parse_args(argv):
     parser = command.parser(__doc__)
     parser.add_argument("runs", nargs="+", metavar="RUN", help="FOLDER, NAME=FOLDER[,FOLDER_WITH_CRF] or RESULT.json")
     parser.add_argument("--voc", type=Path, default=VOC, metavar="DIR",
-                        help="VOC folder with the truth (default: data/VOCdevkit/VOC2012 of the repository)")
+                        help=f"VOC folder with the truth (default: {named(VOC)})")
     parser.add_argument("--split", default="val", metavar="NAME",
                         help="list in ImageSets/Segmentation, or the path of a list file (default: val)")
     parser.add_argument("--classes", type=Path, metavar="FILE",

@@ -14,7 +14,7 @@ import numpy as np
 
 from ccnn._util.errors import UserError
 from ccnn._util.files import warn_if_there
-from ccnn._util.paths import VOC
+from ccnn._util.paths import VOC, named
 from ccnn.annotations.tags import parse_large, parse_tags
 from ccnn.cli import command
 from ccnn.evaluation.mask_runs import parse_run
@@ -49,7 +49,7 @@ def parse_args(argv):
     add("runs", nargs="+", metavar="RUN", help="NAME=FOLDER[,FOLDER_WITH_CRF] of masks: one column each")
     add("--ids", metavar="A,B", help="the images (default: six, evenly spread over the split)")
     add("--voc", type=Path, default=VOC, metavar="DIR",
-        help="VOC folder with images and truth (default: data/VOCdevkit/VOC2012 of the repository)")
+        help=f"VOC folder with images and truth (default: {named(VOC)})")
     add("--split", default="val", metavar="NAME", help="list in ImageSets/Segmentation, or a file (default: val)")
     add("--classes", type=Path, metavar="FILE", help="names of the labels, one per line (default: VOC's)")
 

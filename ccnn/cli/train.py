@@ -31,7 +31,7 @@ from functools import partial
 from pathlib import Path
 
 from ccnn._util.errors import UserError
-from ccnn._util.paths import ROOT
+from ccnn._util.paths import CLONE, ROOT
 from ccnn.cli import command
 from ccnn.inference.caffe_net import load_caffe
 from ccnn.nets.caffe_files import read_solver
@@ -71,7 +71,7 @@ def find_training(args):
     """A function that prepares the training described by the arguments."""
     engine = load_torch() if args.engine == "torch" else load_caffe() and None
     solver = read_solver(args.solver, args.set)
-    if not Path(solver.net).exists() and (ROOT / solver.net).exists():
+    if CLONE and not Path(solver.net).exists() and (ROOT / solver.net).exists():
         args.weights = args.weights and args.weights.resolve()
         os.chdir(ROOT)
         command.say(f"working in {ROOT}, where the paths of solver and net begin")

@@ -12,6 +12,7 @@ import numpy as np
 
 from ccnn._util.errors import Unable, UserError
 from ccnn._util.files import PathLike
+from ccnn._util.paths import CLONE
 from ccnn._util.try_in_child import try_in_child
 from ccnn.images.reading import to_blob
 from ccnn.nets.caffe_files import read_net, stored_layers
@@ -23,8 +24,9 @@ def load_caffe(gpu: Optional[int] = None):
     try:
         import caffe
     except ImportError as e:
-        raise Unable(f"Caffe does not load ({e}); run `source .caffe/activate` first, "
-                        "or `make` if there is no .caffe yet") from None
+        remedy = "run `source .caffe/activate` first, or `make` if there is no .caffe yet" if CLONE else \
+            "pip does not install it: use another engine, or `make` in a clone of the repository"
+        raise Unable(f"Caffe does not load ({e}); {remedy}") from None
     if gpu is None:
         caffe.set_mode_cpu()
         return caffe

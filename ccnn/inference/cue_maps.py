@@ -13,7 +13,6 @@ So the map decides between objects and all else, the net between the objects. S 
 the map is sure, it is worth a log(1 / EDGE) at most.
 """
 import functools
-import sys
 from collections.abc import Sequence
 from typing import Callable
 
@@ -21,6 +20,7 @@ import numpy as np
 from PIL import Image
 
 from ccnn._util.errors import Unable, UserError
+from ccnn._util.paths import packages
 from ccnn.images.grid import Scores, positions, sample
 from ccnn.images.labels import BACKGROUND
 from ccnn.images.reading import fit
@@ -42,8 +42,8 @@ def load_cue(name: str) -> CueMap:
         import onnx
         import onnxruntime
     except ImportError as e:
-        raise Unable(f"the cue {name} needs ONNX Runtime, which does not load: {e}; get it with: {sys.executable} -m "
-                     "pip install -r requirements.txt, or use --cue none") from None
+        raise Unable(f"the cue {name} needs ONNX Runtime, which does not load: {e}; get it with: {packages()}, or "
+                     "use --cue none") from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4

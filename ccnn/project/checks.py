@@ -97,7 +97,7 @@ def check_tags(present, classes):
                          "classes.txt.")
     few = [f"{name} in {count}" for name, count in zip(names, counts) if 0 < count < FEW]
     if few and len(tags) > 1:
-        sentences.append(f"Few photographs show {some(few, quoted=False)}: masks of such a class will be poor. "
+        sentences.append(f"Few photographs show a class ({some(few, quoted=False)}): its masks will be poor. "
                          f"Add photographs until each class has {FEW} or more.")
     for group in together(tags):
         sentences.append(f"{some(names[group])} are always together: no method can tell which of them is which. Add "

@@ -14,7 +14,7 @@ import functools
 from typing import Optional
 
 import numpy as np
-from scipy import sparse
+import scipy  # not scipy.sparse, which takes 0.1 s to load and few problems need
 
 BACKGROUND = 0
 
@@ -41,7 +41,7 @@ class Constraints:
     beta: np.ndarray
     allowed: Optional[np.ndarray]
     regions: Optional[np.ndarray]
-    matrix: Optional[sparse.csc_matrix]
+    matrix: Optional["scipy.sparse.csc_matrix"]
 
     def __init__(self, A, b, beta, allowed=None, regions=None):
         A = _frozen(A, float)
@@ -85,9 +85,9 @@ class Constraints:
 
         Without `allowed` nothing here tells L from n: the scores will.
         """
-        if sparse.issparse(A) and A.nnz >= 2 ** 31:
+        if scipy.sparse.issparse(A) and A.nnz >= 2 ** 31:
             raise ValueError(f"A has {A.nnz} entries; the solver takes less than {2 ** 31}")
-        matrix = sparse.csc_matrix(A, dtype=float, copy=True)
+        matrix = scipy.sparse.csc_matrix(A, dtype=float, copy=True)
         matrix.sum_duplicates()
         try:
             matrix.check_format(full_check=True)        # SciPy takes indices on trust; the solver reads by them
@@ -138,8 +138,8 @@ class Constraints:
         columns = _agree("columns", *(None if c.matrix is None else c.matrix.shape[1] for c in parts))
         matrix = None
         if columns:
-            matrix = sparse.vstack([sparse.csc_matrix((len(c), columns)) if c.matrix is None else c.matrix
-                                    for c in parts], "csc")
+            matrix = scipy.sparse.vstack([scipy.sparse.csc_matrix((len(c), columns)) if c.matrix is None else c.matrix
+                                          for c in parts], "csc")
         return _rebuilt(A, np.append(self.b, other.b), np.append(self.beta, other.beta), allowed, regions, matrix)
 
     def with_prices(self, beta):
@@ -150,7 +150,7 @@ class Constraints:
         """Some of the rows, by a mask or by numbers, under the same mask of labels."""
         return _rebuilt(self.A[which], self.b[which], self.beta[which], self.allowed,
                         None if self.regions is None else self.regions[which],
-                        None if self.matrix is None else sparse.csc_matrix(self.matrix.tocsr()[which]))
+                        None if self.matrix is None else scipy.sparse.csc_matrix(self.matrix.tocsr()[which]))
 
     def values(self, p):
         """(k,) the left-hand sides at p (L x n), in float64."""
@@ -167,9 +167,10 @@ class Constraints:
         """All rows as one k x (L*n) sparse matrix in columns (csc)."""
         if not self.A.any() and self.matrix is not None:
             return self.matrix
-        weights = sparse.csr_matrix(np.ones((len(self), n)) if self.regions is None else self.regions)
-        blocks = [sparse.diags(self.A[:, l]) @ weights for l in range(self.labels)]
-        rows = sparse.hstack(blocks, "csc") if self.matrix is None else sparse.hstack(blocks, "csc") + self.matrix
+        weights = scipy.sparse.csr_matrix(np.ones((len(self), n)) if self.regions is None else self.regions)
+        blocks = [scipy.sparse.diags(self.A[:, l]) @ weights for l in range(self.labels)]
+        rows = scipy.sparse.hstack(blocks, "csc")
+        rows = rows if self.matrix is None else rows + self.matrix
         rows.eliminate_zeros()
         return rows
 
