@@ -8,7 +8,6 @@ compute the leading convolutions faster still. Each engine runs a net on one thr
 BLAS (OPENBLAS_NUM_THREADS). A new engine is one entry of ENGINES: a function of (prototxt, weights, blob, gpu) that
 returns `forward`, or raises Unable.
 """
-import sys
 from collections.abc import Sequence
 from typing import Any, Callable, Optional
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from ccnn._util.errors import Unable, UserError
 from ccnn._util.files import PathLike
+from ccnn._util.paths import packages
 from ccnn.images.reading import to_blob
 from ccnn.inference.caffe_net import check_blob, forward, load_net, no_blob
 from ccnn.inference.leading_layers import run_layers, split_off
@@ -90,8 +90,7 @@ def start_onnxruntime(model: Callable[[], Any], where: PathLike, own_kernels: bo
         import onnx  # noqa: F401
         import onnxruntime
     except ImportError as e:
-        raise Unable(f"ONNX Runtime does not load: {e}; get it with: {sys.executable} -m pip install -r "
-                     "requirements.txt") from None
+        raise Unable(f"ONNX Runtime does not load: {e}; get it with: {packages()}") from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4          # errors arrive as exceptions, too
