@@ -13,7 +13,7 @@ from ccnn._util.errors import UserError
 from ccnn._util.files import digest, unlock
 from ccnn.images.grid import Axis, Scores
 from ccnn.images.reading import fit
-from ccnn.inference.cue_maps import EDGE, load_cue, resized, to_input, weigh
+from ccnn.inference.cue_maps import load_cue, resized, to_input, weigh
 from ccnn.inference.model_file import check_cue
 from ccnn.nets import cues
 from ccnn.nets.backbones import VGG16, Backbone
@@ -26,7 +26,7 @@ from ccnn.project.predictions import Prediction
 from ccnn.project.results import cue_facts
 from ccnn.supervision.constraints import area_bounds, tag_constraints
 from ccnn.supervision.crops import Annotation, CroppedAnnotation
-from ccnn.supervision.cue_rows import BOUNDS, with_cue
+from ccnn.supervision.cue_rows import BOUNDS, EDGE, with_cue
 from ccnn.supervision.rules_file import read_rules
 
 CAT = tag_constraints([1, 1, 0])

@@ -293,6 +293,29 @@ def test_rows_with_a_cue(here, drawn, monkeypatch, name, other):
 
 
 @long
+def test_the_row_of_guessed_areas(here, monkeypatch):
+    """Its shares are guessed from as many masks as it says."""
+    monkeypatch.setitem(experiments.EXPERIMENTS, "shares", experiments.EXPERIMENTS["shares"]._replace(areas=5))
+    told, guess = [], runs.guess_shares
+    monkeypatch.setattr(runs, "guess_shares", lambda *arguments: told.append(arguments) or guess(*arguments))
+    run("shares", "--seeds", 1, "--set", "max_iter=2")
+    (_, features, names, known, out), = told
+    assert (features, names, len(known), len(set(known))) == (Path(FEATURES), split("train_aug"), 5, 5)
+    assert out == Path("output/study/shares/1/shares.csv").resolve() and len(out.read_text().split()) == 40
+
+
+@long
+def test_the_prior_has_the_r_of_its_row(here, monkeypatch):
+    told, prior = [], runs.image_level_prior
+    monkeypatch.setattr(runs, "image_level_prior", lambda f, r: told.append(r) or prior(f, r))
+    other = experiments.EXPERIMENTS["mil_base"]._replace(loss={"r": 2})
+    monkeypatch.setitem(experiments.EXPERIMENTS, "mil_base", other)
+    run("mil_base", "--seeds", 1, "--set", "max_iter=2")
+    assert told == [2] * 10
+    assert '"r": 2' in Path("output/study/mil_base/1/net.prototxt").read_text()
+
+
+@long
 def test_the_row_of_points(here):
     """The loss sees a point of each class, and nothing more of the masks."""
     run("points", "--seeds", 1, "--set", "max_iter=2")

@@ -90,7 +90,13 @@ def logged_losses(text):
     return [(line.iteration, line.value) for line in lines if line.kind == "loss"]
 
 
-@pytest.mark.parametrize("name", solvers())
+# With all of VGG-16 below, one of each kind; the others, whose losses the heads have, are in make test-faults.
+OFTEN = [name for name in solvers() if name.startswith("head_")] + ["ccnn_tags", "ccnn_tags_32s", "classifier",
+                                                                    "conv4_full", "conv5_boxes", "largefov_size"]
+
+
+@pytest.mark.parametrize("name", [name if name in OFTEN else pytest.param(name, marks=pytest.mark.faults)
+                                  for name in solvers()])
 def test_caffe_trains_with_every_solver(name, real, caffe_bin):
     folder, weights = real
     found = losses(name, folder, caffe_bin, *([] if name.startswith("head_") else ["-weights", str(weights)]))
@@ -122,6 +128,7 @@ def test_nothing_is_written_through_a_link(start, finish, tmp_path):
 
 # --- runs that end early
 
+@pytest.mark.faults
 def test_a_run_that_was_interrupted_and_killed_ends_in_the_same_weights(start, finish):
     # 1. ^C, once an iteration is past: a snapshot is left
     run = start("a", "max_iter=50000", "snapshot=50000")
@@ -160,6 +167,7 @@ def test_what_ended_caffe_is_named(start):
     assert re.search(r"train.py: error: caffe was ended by SIGTERM \(at iteration \d+, .*; log: .*killed.log\)", error)
 
 
+@pytest.mark.faults
 def test_a_kill_in_the_middle_of_a_snapshot(start, finish):
     """A limit on the size of files ends Caffe in the middle of writing one, as a kill would, but at a chosen byte."""
     assert finish("whole", "max_iter=10")[0] == 0

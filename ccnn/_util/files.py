@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
-from typing import IO, Optional, Union
+from typing import IO, Callable, Optional, Union
 
 import numpy as np
 
@@ -163,6 +163,16 @@ def one_at_a_time(path: PathLike) -> Iterator[None]:
     with FileIO(path, "a+") as file:
         system.wait_for_lock(file.fileno())
         yield
+
+
+def made_once(path: Path, make: Callable[[Path], object]) -> Path:
+    """The path. make(path) writes the file if it is not there yet, once, however many processes ask for it."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with one_at_a_time(path.with_name(f".{path.name}.lock")):
+            if not path.exists():
+                make(path)
+    return path
 
 
 def unlock(file: FileIO) -> None:

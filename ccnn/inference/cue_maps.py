@@ -20,11 +20,10 @@ import numpy as np
 from PIL import Image
 
 from ccnn._util.errors import Unable, UserError
-from ccnn._util.paths import packages
 from ccnn.images.grid import Scores, positions, sample
 from ccnn.images.labels import BACKGROUND
 from ccnn.images.reading import fit
-from ccnn.inference.engines import first_line
+from ccnn.inference.engines import start_onnxruntime
 from ccnn.nets.cues import CUES, Cue
 from ccnn.supervision.cue_rows import log_odds
 
@@ -38,24 +37,19 @@ def load_cue(name: str) -> CueMap:
     """What computes the maps of a cue, on one thread."""
     cue = CUES[name]
     path = cue.fetch_net()
-    try:
+
+    def read():
         import onnx
-        import onnxruntime
-    except ImportError as e:
-        raise Unable(f"the cue {name} needs ONNX Runtime, which does not load: {e}; get it with: {packages()}, or "
-                     "use --cue none") from None
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4
+        return resized(onnx.load(str(path)), cue.size)
     try:
-        net = resized(onnx.load(str(path)), cue.size)
-        session = onnxruntime.InferenceSession(net.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    except Exception as e:          # the classes of ONNX Runtime's exceptions are not public
-        raise UserError(f"{path}: ONNX Runtime does not load it: {first_line(e)}; remove it") from None
-    blob = net.graph.input[0].name
+        run = start_onnxruntime(read, path)
+    except Unable as e:
+        raise Unable(f"the cue {name}: {e}, or use --cue none") from None
+    except UserError as e:
+        raise UserError(f"{e}; remove it") from None
 
     def compute(rgb: np.ndarray) -> np.ndarray:
-        found = session.run(None, {blob: to_input(rgb, cue)})[0][0, 0]
+        found = run(to_input(rgb, cue))[0, 0]
         return np.clip(np.nan_to_num(found), 0, 1)
     return compute
 

@@ -11,7 +11,7 @@ from typing import Callable, NamedTuple, Optional
 
 import numpy as np
 
-from ccnn._util.files import one_at_a_time
+from ccnn._util.files import made_once
 from ccnn._util.paths import ROOT, data_folder
 from ccnn.images.grid import Scores
 from ccnn.images.reading import fit
@@ -49,13 +49,7 @@ class Backbone(NamedTuple):
 
     def fetch_weights(self) -> Path:
         """The path of its weights. They are downloaded if not there yet, once, however many processes ask for them."""
-        path = self.weights
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with one_at_a_time(path.with_name(f".{path.name}.lock")):
-                if not path.exists():
-                    self.download(path)
-        return path
+        return made_once(self.weights, self.download)
 
     def cells(self, size: int) -> int:
         """Cells of `features` along a side of `size` pixels."""

@@ -10,7 +10,7 @@ from typing import NamedTuple, Optional
 
 from ccnn._util.download import Archive, fetch
 from ccnn._util.errors import UserError
-from ccnn._util.files import digest, one_at_a_time, whole_file
+from ccnn._util.files import digest, made_once, whole_file
 from ccnn._util.paths import data_folder
 from ccnn._util.python_index import find_file
 
@@ -38,12 +38,7 @@ class Cue(NamedTuple):
 
     def fetch_net(self) -> Path:
         """The path of its net. It is downloaded if not there yet, once, however many processes ask for it."""
-        path = self.file
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with one_at_a_time(path.with_name(f".{path.name}.lock")):
-                if not path.exists():
-                    self.download(path)
+        path = made_once(self.file, self.download)
         if digest(path) != self.sha256:
             raise UserError(f"{path}: is damaged or another file: its sha256 is not {self.sha256[:12]}...; remove it")
         return path

@@ -14,8 +14,7 @@ from ccnn._util.files import save, unlock
 from ccnn._util.text import plural
 from ccnn.evaluation.scores import confusion, scored
 from ccnn.inference.model import Model, checked
-from ccnn.inference.model_file import check_classes
-from ccnn.project.folder import read_folder
+from ccnn.project.folder import check_class_names, read_folder
 from ccnn.project.learn import Project
 from ccnn.project.report import FOUND, NOTICED
 
@@ -45,7 +44,7 @@ class Segmenter:
         """Learn. photographs : H x W x 3 uint8 arrays of any sizes   tags : for each, the names of its classes"""
         photographs, tags = check_pairs(photographs, tags)
         given = sorted({name for names in tags for name in names}) if self.classes is None else list(self.classes)
-        check_classes(["background", *given])
+        check_class_names(["background", *given], "tags")
         with tempfile.TemporaryDirectory(prefix="ccnn-") as folder:
             write_folder(Path(folder), photographs, tags, given)
             project = Project(read_folder(folder), self.steps, self.seed)
