@@ -279,6 +279,7 @@ def test_marks_by_brush_eraser_click_and_keyboard(trained, open_page):
     page, file = open_page(trained), trained.folder / "scribbles/00.png"
     open_large(page)
     page.keyboard.press("b")
+    kept = page.locator("#draw-class option").first.element_handle()
     draw_line(page, (0.4, 0.5), (0.6, 0.5))
     wait_until(page, file.exists)
     height, width = marks(trained.folder).shape
@@ -290,6 +291,7 @@ def test_marks_by_brush_eraser_click_and_keyboard(trained, open_page):
     draw_line(page, (0.5, 0.4), (0.5, 0.6))
     wait_until(page, lambda: marks(trained.folder)[height // 2, width // 2] == 255)
     assert (marks(trained.folder) == 1).any()
+    assert kept.evaluate("option => option.isConnected")                # the list of classes may be open just then
     page.reload()                                                       # the photograph is open again
     expect(page.locator("#viewer-title")).to_have_text("00.jpg")
     page.keyboard.press("Control+z")
@@ -805,6 +807,8 @@ def test_an_empty_folder_teaches_and_takes_photographs(root, place, open_page, t
 
 def test_a_phone(studio, open_page):
     page = open_page(studio, 375, 720, has_touch=True, is_mobile=True)
+    fingers = page.context.new_cdp_session(page)
+    fingers.send("Emulation.setCPUThrottlingRate", {"rate": 6})         # a slow one
     cell(page, "00.jpg").tap()                                          # the browser makes a click of it later
     expect(cell(page, "00.jpg")).to_have_attribute("aria-selected", "true")
     cell(page, "01.jpg").tap()
@@ -827,7 +831,6 @@ def test_a_phone(studio, open_page):
     assert beyond(page) == []
     page.locator("#tool [data-tool=brush]").tap()
     expect(page.locator("#tool [data-tool=brush]")).to_have_attribute("aria-checked", "true")
-    fingers = page.context.new_cdp_session(page)
     ticks = itertools.count(time.time(), 0.01)                          # seconds: quick strokes on a busy machine too
 
     def touch(kind, *points):
