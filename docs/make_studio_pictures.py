@@ -19,6 +19,9 @@ from skimage import data
 
 SIZE, MINUTES, QUALITY = (1280, 760), 20, 62
 
+MASKS_ARE_THERE = """() => [...document.querySelectorAll(".cell:not([data-state=none])")].every(
+    cell => cell.querySelector("img.mask"))"""
+
 PIECES = 6                      # of each photograph
 
 PHOTOGRAPHS = {"cat": data.chelsea, "cup": data.coffee, "motorcycle": lambda: data.stereo_motorcycle()[0],
@@ -30,7 +33,7 @@ def write_photographs(folder):
     rng, rows = np.random.default_rng(0), ["image,tags"]
     for name, photograph in PHOTOGRAPHS.items():
         image = Image.fromarray(photograph()).convert("RGB")
-        for k in range(PIECES if name.strip() else PIECES // 2):
+        for k in range(PIECES if name.strip() else PIECES // 3):
             width, height = (round(side * rng.uniform(0.75, 1)) for side in image.size)
             left, top = (rng.integers(0, whole - part + 1) for whole, part in zip(image.size, (width, height)))
             piece = image.crop((left, top, left + width, top + height))
@@ -65,16 +68,15 @@ def main():
     write_photographs(folder)
     with studio(folder) as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        page = browser.new_page(viewport=dict(zip(("width", "height"), SIZE)), reduced_motion="reduce")
         expect.set_options(timeout=MINUTES * 60_000)
+        page = browser.new_page(viewport=dict(zip(("width", "height"), SIZE)), reduced_motion="reduce")
         page.goto(address)
         page.locator("#train").click()
         expect(page.locator("#model")).to_contain_text("Model:")
         expect(page.locator("#train")).to_be_visible()
         page.reload()                                       # so that no message lies on the photographs
-        expect(page.locator(".cell:first-of-type img.mask")).to_be_visible()
-        for cell in page.locator(".cell:not([data-state=none])").all():
-            expect(cell.locator("img.mask")).to_be_visible()
+        expect(page.locator("#folder")).to_have_text(folder.name)
+        page.wait_for_function(MASKS_ARE_THERE, timeout=MINUTES * 60_000)
         save(page, "studio.jpg")
 
         page.locator(".cell", has_text="motorcycle").first.dblclick()
@@ -82,15 +84,15 @@ def main():
         page.locator("#overlay").evaluate("overlay => overlay.decode()")
         page.keyboard.press("b")
         box = page.locator("#sheet").bounding_box()
-        page.mouse.move(box["x"] + 0.74 * box["width"], box["y"] + 0.78 * box["height"])
+        page.mouse.move(box["x"] + 0.84 * box["width"], box["y"] + 0.73 * box["height"])
         page.mouse.down()
-        for x, y in ((0.8, 0.86), (0.88, 0.84), (0.93, 0.74)):
+        for x, y in ((0.83, 0.82), (0.88, 0.88), (0.95, 0.86)):
             page.mouse.move(box["x"] + x * box["width"], box["y"] + y * box["height"], steps=8)
         page.mouse.up()
         expect(page.locator("#overlay")).to_have_attribute("src", re.compile("r="))
         page.locator("#overlay").evaluate("overlay => overlay.decode()")
         page.keyboard.press("l")
-        page.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + 0.6 * box["height"])
+        page.mouse.move(box["x"] + 0.73 * box["width"], box["y"] + 0.42 * box["height"])
         save(page, "studio_photograph.jpg")
         browser.close()
     shutil.rmtree(folder.parent)
