@@ -57,6 +57,10 @@ class TestRows:
         assert abs(cat.mean() - S.mean()) <= BOUNDS.margin + 1e-3
         assert 0 not in area_bounds(c)
 
+    def test_of_a_small_object_the_tags_ask_for_more_than_the_map(self):
+        """Its row asks for less than nothing: it is no bound that one could show."""
+        assert area_bounds(with_cue(CAT, np.eye(20)[0]))[1] == (0.05, pytest.approx(0.05 + BOUNDS.margin))
+
     def test_features_outvote_them(self, f):
         f[0] += 20                                      # nothing here is a cat
         assert ccnn.maximize(f, with_cue(CAT, a_map())).p[1].mean() < 0.06

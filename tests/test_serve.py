@@ -15,6 +15,7 @@ from browser import CHROMIUM
 from PIL import Image
 from studio_server import Studio
 from tiny_net import make_net
+from waiting import LIMIT
 
 pytest.importorskip("starlette", reason="needs the packages of requirements/studio.txt: make test-studio")
 pytest.importorskip("uvicorn", reason="needs the packages of requirements/studio.txt: make test-studio")
@@ -23,6 +24,8 @@ from ccnn._util.system import is_running
 from ccnn.annotations.regions import Brush, Runs
 from ccnn.images.masks import mask_classes
 from ccnn.inference.model_file import write_model
+
+PATIENCE = 1000 * LIMIT         # milliseconds
 
 CLASSES = ("background", "fish", "große Katze")
 
@@ -147,11 +150,14 @@ def test_pages_of_others_are_refused(server, headers):
     assert server.ask("GET", "/", None, headers).status == 403
 
 
-def test_the_page(server):
+def test_the_page(server, root):
     page = server.get("/")
     assert page.status == 200 and b"/page/serve.js" in page.body
     assert "default-src 'self'" in page.headers["content-security-policy"]
     assert b"/segment" in server.get("/page/serve.js").body
+    for name in ("style.css", "icon.svg"):                      # it looks as the studio does
+        assert f"/page/{name}".encode() in page.body
+        assert server.get(f"/page/{name}").body == (root / "ccnn/studio/page" / name).read_bytes()
     for path in ("/page/../server.py", "/page/%2e%2e%2fserver.py", "/page/server.py", "/api/state"):
         assert server.get(path).status == 404
     own = {"Origin": f"http://{server.host}", "Sec-Fetch-Site": "same-origin"}
@@ -170,11 +176,12 @@ def test_a_photograph_is_chosen_on_the_page(server, tmp_path):
         problems = []
         page.on("pageerror", lambda problem: problems.append(problem))
         page.goto(f"http://{server.host}/")
-        api.expect(page.locator("#classes")).to_have_text("It knows fish, große Katze.", timeout=60_000)
+        api.expect(page.locator("#classes")).to_have_text("It knows fish, große Katze.", timeout=PATIENCE)
         page.set_input_files("#file", tmp_path / "rubbish.png")
-        api.expect(page.locator("#said")).to_contain_text("is not an image that can be read", timeout=60_000)
+        api.expect(page.locator("#said")).to_contain_text(
+            "rubbish.png: is not an image that can be read", timeout=PATIENCE)
         page.set_input_files("#file", tmp_path / "my fish.png")
-        api.expect(page.locator("#picture")).to_be_visible(timeout=60_000)
+        api.expect(page.locator("#picture")).to_be_visible(timeout=PATIENCE)
         assert page.evaluate("document.querySelector('#picture').naturalWidth") >= 97
         assert page.evaluate("document.documentElement.scrollWidth") <= 375
         with page.expect_download() as download:

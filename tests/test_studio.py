@@ -20,7 +20,7 @@ from PIL import Image
 from repository_copy import copy_of_repository, environment
 from scipy.ndimage import distance_transform_edt
 from studio_server import Studio, descendants
-from waiting import wait_for
+from waiting import LIMIT, wait_for
 
 pytest.importorskip("starlette", reason="needs the packages of requirements/studio.txt: make test-studio")
 pytest.importorskip("uvicorn", reason="needs the packages of requirements/studio.txt: make test-studio")
@@ -33,6 +33,7 @@ from ccnn.annotations.tags import read_tags
 from ccnn.cli import convert
 from ccnn.images.masks import mask_classes
 from ccnn.studio.batches import Batch
+from ccnn.studio.server import last_port
 from ccnn.supervision.marks import Scribbles
 
 CLASSES = ("background", "cat", "dog")
@@ -467,6 +468,34 @@ def test_scribbles_are_what_learn_reads(studio):
 
 # Life and death
 
+ONE_THREAD = """
+import os, threading
+import numpy as np
+from threadpoolctl import threadpool_limits
+from ccnn._util.workers import one_blas_thread
+threadpool_limits(4, "blas")
+with one_blas_thread():
+    a, ended = np.ones((700, 700), np.float32), False
+    def multiply():
+        while not ended:
+            a @ a
+    thread = threading.Thread(target=multiply)
+    thread.start()
+    for _ in range(40):
+        if not (child := os.fork()):
+            os._exit(0)
+        os.waitpid(child, 0)
+    ended = True
+    thread.join()
+"""
+
+
+def test_a_child_that_starts_does_not_stop_linear_algebra():
+    """A fork ends OpenBLAS's threads, and a product that waits for them never ends: so there are none."""
+    pytest.importorskip("threadpoolctl")
+    assert subprocess.run([sys.executable, "-c", ONE_THREAD], timeout=LIMIT).returncode == 0
+
+
 def test_a_second_studio_on_the_folder_says_so(start, photos):
     with start(photos) as studio:
         other = start(photos)
@@ -482,6 +511,11 @@ def test_another_port_is_taken(start, photos):
         port = taken.getsockname()[1]
         with start(photos, "--port", str(port)) as studio:
             assert studio.host != f"127.0.0.1:{port}" and studio.get("/api/state").status == 200
+            other = int(studio.host.partition(":")[2])
+    assert last_port(photos) == [other]             # a page that is open is let in again, and what it keeps is saved
+    for strange in (b"", b"x", b"80", b"70000", b"\xff" * 20):
+        (photos / ".ccnn/studio/port").write_bytes(strange)
+        assert last_port(photos) == []
 
 
 def test_a_new_folder_is_made(start, tmp_path):

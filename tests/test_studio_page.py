@@ -17,6 +17,9 @@ from PIL import Image
 from repository_copy import copy_of_repository
 from studio_server import Studio
 from test_pictures import contrast
+from waiting import LIMIT, wait_for
+
+from ccnn.project.learn import RECIPE
 
 playwright_api = pytest.importorskip(
     "playwright.sync_api", reason="needs playwright: make .caffe/packages/test-studio.txt")
@@ -25,7 +28,9 @@ if not CHROMIUM:
     pytest.skip("needs chromium", allow_module_level=True)
 
 expect = playwright_api.expect
-expect.set_options(timeout=120_000)            # a machine may be busy
+PATIENCE = 1000 * LIMIT                         # milliseconds
+
+expect.set_options(timeout=PATIENCE)
 
 KINDS = ((1,), (2,), (1, 2), ())                # labels on the drawn photographs, in turn: cat, dog, both, none
 
@@ -63,7 +68,7 @@ def open_page(browser):
 
     def open_page(studio, width=1280, height=800, **options):
         context = browser.new_context(viewport={"width": width, "height": height}, reduced_motion="reduce", **options)
-        context.set_default_timeout(120_000)
+        context.set_default_timeout(PATIENCE)
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: errors.append(error))
@@ -96,7 +101,7 @@ def trained(root, place, browser, tmp_path_factory):
 
 def tag_and_train(browser, studio):
     page = browser.new_page()
-    page.set_default_timeout(120_000)
+    page.set_default_timeout(PATIENCE)
     page.goto(studio.address)
     expect(page.locator("#steps li")).to_have_count(3)          # it teaches
     for name in ("cat", "dog"):
@@ -121,7 +126,7 @@ def key(page, name):
 def train(page, button="#train"):
     page.locator(button).click()
     expect(page.locator("#stop")).to_be_visible()
-    expect(page.locator("#train")).to_be_visible(timeout=600_000)
+    expect(page.locator("#train")).to_be_visible()
     assert page.locator("#train-problem").text_content() == ""
     expect(page.locator("#model")).to_contain_text("Model:")
 
@@ -164,12 +169,8 @@ def tags_file(folder):
 
 
 def wait_until(page, condition):
-    """Ask again while the page lives on."""
-    for _ in range(600):
-        if condition():
-            return
-        page.wait_for_timeout(100)
-    pytest.fail("it never came true")
+    """Wait while the page lives on: what playwright does for it, it does within calls of its own."""
+    wait_for(lambda: condition() or page.wait_for_timeout(50), "a change on the page, or in its folder")
 
 
 def covered(image):
@@ -278,6 +279,7 @@ def test_marks_by_brush_eraser_click_and_keyboard(trained, open_page):
     page, file = open_page(trained), trained.folder / "scribbles/00.png"
     open_large(page)
     page.keyboard.press("b")
+    kept = page.locator("#draw-class option").first.element_handle()
     draw_line(page, (0.4, 0.5), (0.6, 0.5))
     wait_until(page, file.exists)
     height, width = marks(trained.folder).shape
@@ -289,6 +291,7 @@ def test_marks_by_brush_eraser_click_and_keyboard(trained, open_page):
     draw_line(page, (0.5, 0.4), (0.5, 0.6))
     wait_until(page, lambda: marks(trained.folder)[height // 2, width // 2] == 255)
     assert (marks(trained.folder) == 1).any()
+    assert kept.evaluate("option => option.isConnected")                # the list of classes may be open just then
     page.reload()                                                       # the photograph is open again
     expect(page.locator("#viewer-title")).to_have_text("00.jpg")
     page.keyboard.press("Control+z")
@@ -384,6 +387,7 @@ def test_disputed_photographs_come_first(trained, open_page):
         predictions.update((one["number"], one) for one in trained.get("/api/predictions").json["predictions"])
         return len(predictions) == 12 and shown == sorted(predictions, key=lambda n: (-predictions[n]["rank"], n))
     wait_until(page, disputed_first)
+    assert page.locator(".cell.focused").get_attribute("aria-posinset") == "1"      # on which keys act
     assert len({one["doubt"] for one in predictions.values()}) > 1
     page.locator("#filter").select_option("doubtful")
     expect(page.locator(".cell")).to_have_count(3)
@@ -416,8 +420,11 @@ def test_files_to_take_away(trained, open_page, tmp_path):
     page.keyboard.press("Escape")
     assert "learn" in page.locator("#commands code").first.text_content()
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    page.locator("#commands button").first.click()
-    expect(page.locator("#commands button").first).to_have_text("Copied")
+    said = page.locator("#commands button").first.evaluate("""button => new Promise(done => {
+        new MutationObserver(() => done(button.textContent)).observe(button, {childList: true})
+        button.click()
+    })""")                                                              # not for long
+    assert said == "Copied"
     assert page.evaluate("navigator.clipboard.readText()") == page.locator("#commands code").first.text_content()
 
 
@@ -479,7 +486,7 @@ def test_corrected_killed_and_trained_again(root, trained, place, open_page, tmp
     draw_line(page, (0.2, 0.2), (0.4, 0.2))
     page.keyboard.press("Escape")
     expect(page.locator("#connection")).to_contain_text("2 changes wait to be saved; this browser keeps them")
-    with Studio(root, place, folder, "--port", studio.host.split(":")[1], *SHORT) as studio:
+    with Studio(root, place, folder, *SHORT) as studio:                 # at the same address
         expect(page.locator("#connection")).to_contain_text("open the address that it printed. 2 changes wait")
         assert tags_file(folder)["00.jpg"] == "cat" and not (folder / "scribbles/11.png").exists()
         there = page.context.new_page()
@@ -499,6 +506,12 @@ def test_corrected_killed_and_trained_again(root, trained, place, open_page, tmp
         expect(there.locator("#overlay")).to_have_attribute("src", re.compile("of=previous"))
         there.keyboard.up("f")
         expect(there.locator("#overlay")).not_to_have_attribute("src", re.compile("of=previous"))
+        there.keyboard.press("Escape")
+        for size in RECIPE.sizes:                                       # so that its features cannot be written
+            (folder / f".ccnn/features/{size}/12.npy").mkdir()
+        shutil.copyfile(folder / "00.jpg", folder / "12.jpg")
+        there.locator("#export").click()
+        expect(there.locator("#export-missing")).to_contain_text("1 photograph is not read yet")
 
 
 def exported(studio, name="00"):
@@ -605,9 +618,10 @@ def test_a_list_of_undecided_photographs_does_not_jump(studio, open_page):
     forget_tags(page)
     page.locator("#filter").select_option("undecided")
     page.locator("#grid").focus()
+    before = page.locator("#grid").bounding_box()
     page.keyboard.press("1")
     expect(page.locator("#update")).to_contain_text("1 no longer fit")
-    assert page.locator(".cell").count() == 12
+    assert page.locator(".cell").count() == 12 and page.locator("#grid").bounding_box() == before
     page.locator("#update").click()
     expect(page.locator(".cell")).to_have_count(11)
     page.locator("#filter").select_option("class 1")
@@ -681,7 +695,6 @@ def test_news_that_come_late_do_not_undo_newer_ones(studio, open_page):
     page, other = open_page(studio), open_page(studio)
     forget_tags(page)                                                   # so that it does not train
     expect(page.locator("#auto")).to_have_attribute("aria-checked", "false")
-    expect(page.locator("#features")).to_be_hidden(timeout=600_000)     # so that nothing else changes the status
     held, released = [], []
     page.route("**/api/loss", lambda route: route.continue_() if released else held.append(route))
     with page.expect_response("**/api/state"):
@@ -787,13 +800,15 @@ def test_an_empty_folder_teaches_and_takes_photographs(root, place, open_page, t
                 "items": [], "files": [str(trip)], "dragOperationsMask": 1}})
         expect(page.locator("#selected")).to_have_text("8 photographs added.")
         expect(page.locator("#dropping")).to_be_hidden()
-        assert shown(page) == [*names(*range(7), 10, 11), "day-a.jpg", "more-b.jpg"]
+        wait_until(page, lambda: shown(page) == [*names(*range(7), 10, 11), "day-a.jpg", "more-b.jpg"])
 
 
 # --- phone, screen reader, colours -----------------------------------------------------------------------------------
 
 def test_a_phone(studio, open_page):
     page = open_page(studio, 375, 720, has_touch=True, is_mobile=True)
+    fingers = page.context.new_cdp_session(page)
+    fingers.send("Emulation.setCPUThrottlingRate", {"rate": 6})         # a slow one
     cell(page, "00.jpg").tap()                                          # the browser makes a click of it later
     expect(cell(page, "00.jpg")).to_have_attribute("aria-selected", "true")
     cell(page, "01.jpg").tap()
@@ -815,7 +830,7 @@ def test_a_phone(studio, open_page):
     assert page.evaluate("document.documentElement.scrollWidth") <= 375
     assert beyond(page) == []
     page.locator("#tool [data-tool=brush]").tap()
-    fingers = page.context.new_cdp_session(page)
+    expect(page.locator("#tool [data-tool=brush]")).to_have_attribute("aria-checked", "true")
     ticks = itertools.count(time.time(), 0.01)                          # seconds: quick strokes on a busy machine too
 
     def touch(kind, *points):
@@ -828,6 +843,7 @@ def test_a_phone(studio, open_page):
     assert not (studio.folder / "scribbles/00.png").exists()
     expect(page.locator("#zoom-whole")).not_to_have_text("100 %")
     page.locator("#zoom-whole").tap()
+    expect(page.locator("#zoom-whole")).to_have_text("100 %")           # fingers go where the photograph is then
     number = page.locator("#viewer-title").text_content()[:2]
     file = studio.folder / f"scribbles/{number}.png"
     with page.expect_response(lambda answer: "/api/scribbles/" in answer.url and answer.request.method == "POST"):

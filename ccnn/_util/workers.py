@@ -99,6 +99,17 @@ def new_pool(jobs: int, method: str, begin: Callable, *arguments) -> futures.Pro
                         "process with --jobs 1") from None
 
 
+def one_blas_thread() -> contextlib.AbstractContextManager:
+    """The linear algebra of this process on one thread, though NumPy is loaded: its matrices are so small that several
+    threads wait for each other most of the time. And OpenBLAS ends its threads where a process forks: a product that
+    another thread computes at that moment would never end, nor would the process."""
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError:
+        return contextlib.nullcontext()
+    return threadpool_limits(1, "blas")
+
+
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
     """Processes that start inside the `with` have one thread for linear algebra; OpenBLAS asks when it is loaded."""

@@ -38,7 +38,7 @@ def main(argv=None):
     service = serving.Service(args.model, source.classes, str(source.identity["model"])[:12], args.crf or False,
                               args.jobs, args.photos, studio)
     try:
-        asyncio.run(serving.serve(service, server.find_port(args.port, args.host), args.host,
+        asyncio.run(serving.serve(service, server.find_port(args.port, host=args.host), args.host,
                                   secrets.token_urlsafe(24)))
     except KeyboardInterrupt:
         command.say("ended")

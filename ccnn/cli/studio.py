@@ -21,6 +21,7 @@ from ccnn._util.errors import UserError
 from ccnn._util.files import lock
 from ccnn._util.paths import CLONE, ROOT
 from ccnn._util.work_folder import WORK, claim
+from ccnn._util.workers import THREADS, one_blas_thread
 from ccnn.cli import command
 
 PORT = 8324
@@ -32,12 +33,14 @@ def main(argv=None):
     args = parse_args(argv)
     command.need_server()
     from ccnn.studio import server
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.setdefault(THREADS, "1")              # of the processes that are started
     folder = open_folder(args.photos or ask())
     held = lock(folder / WORK / "studio.lock", "process {holder} has this folder open in a studio; use its page, or "
                 "stop it (kill {holder})")
+    ports = [args.port] if args.port else [*server.last_port(folder), PORT]
     try:
-        asyncio.run(server.serve(folder, server.find_port(args.port), args.steps, args.no_browser))
+        with one_blas_thread():
+            asyncio.run(server.serve(folder, server.find_port(*ports), args.steps, args.no_browser))
     except KeyboardInterrupt:                       # the way to end it, after which every child has ended
         command.say(f"closed; tags and model are in {folder}")
     held.close()
@@ -73,7 +76,8 @@ def parse_args(argv):
     parser = command.parser(__doc__)
     add = parser.add_argument
     add("photos", nargs="?", type=Path, help=f"the folder; without it, you are asked (default: {DEFAULT})")
-    add("--port", type=command.count, default=PORT, metavar="N", help="if it is taken, another (default: %(default)s)")
+    add("--port", type=command.count, metavar="N",
+        help=f"if it is taken, another (default: that of the last time, or {PORT})")
     add("--steps", type=command.count, metavar="N", help="of a training, as ccnn learn takes them")
     add("--no-browser", action="store_true", help="print the address only")
     return parser.parse_args(argv)

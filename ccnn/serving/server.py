@@ -41,7 +41,7 @@ from ccnn.images.listing import PhotographIndex
 from ccnn.images.overlays import overlay
 from ccnn.images.reading import read_image
 from ccnn.inference.model import Model
-from ccnn.studio import requests
+from ccnn.studio import requests, routes
 from ccnn.studio.access import AT_ONCE, AccessControl, error, same
 from ccnn.studio.album import NotThere
 from ccnn.studio.processes import Pool
@@ -49,6 +49,8 @@ from ccnn.studio.requests import Wrong, read_json
 from ccnn.studio.routes import KINDS, NOT_KEPT, UPLOAD_BYTES, answer, show_error
 
 PAGE = Path(__file__).resolve().parent / "page"
+
+LOOK = ("style.css", "icon.svg")        # the studio's, so that both pages look the same
 
 WAITING = 16            # photographs that are segmented or wait for it
 
@@ -137,9 +139,10 @@ def service_of(request: Request) -> Service:
 
 
 async def page(request: Request) -> Response:
-    path = PAGE / request.path_params.get("name", "index.html")
-    if path.name not in os.listdir(PAGE):
-        raise NotThere(f"there is no file {requests.shortened(path.name)}")
+    name = request.path_params.get("name", "index.html")
+    if name not in LOOK and name not in os.listdir(PAGE):
+        raise NotThere(f"there is no file {requests.shortened(name)}")
+    path = (routes.PAGE if name in LOOK else PAGE) / name
     return Response(path.read_bytes(), media_type=KINDS[path.suffix], headers={"Cache-Control": "no-cache"})
 
 

@@ -38,7 +38,7 @@ from ccnn.solver.constraints import Constraints
 from ccnn.studio.album import Album, NotThere, Photograph
 from ccnn.supervision.baselines import log_softmax
 from ccnn.supervision.builder import ConstraintBuilder, solve
-from ccnn.supervision.constraints import area_rows, with_area_bounds
+from ccnn.supervision.constraints import area_bounds, area_rows, with_area_bounds
 from ccnn.supervision.kinds import SUPERVISION
 from ccnn.supervision.marks import known_cells, spread_marks
 
@@ -237,9 +237,10 @@ def explain(head: Head, scores: Scores, size: tuple, known: Known, bounds: dict,
         areas.append({"label": label, "name": name, "allowed": bool(allowed[label]), "mask": rounded(found[label]),
                       "q": rounded(q[label].mean()), "p": rounded(s.p[label].mean()), "least": None, "most": None,
                       "price": None, "lam": 0.0})
-    for j, label, lower, bound in area_rows(c):
+    for label, pair in area_bounds(c).items():
+        areas[label].update(zip(("least", "most"), (None if bound is None else rounded(bound) for bound in pair)))
+    for j, label, _, _ in area_rows(c):
         area = areas[label]
-        area["least" if lower else "most"] = rounded(bound)
         area["lam"] = max(area["lam"], rounded(s.lam[j]))
         if np.isfinite(c.beta[j]):
             area["price"] = float(c.beta[j])

@@ -16,6 +16,7 @@ from typing import Optional
 
 from ccnn._util.errors import UserError
 from ccnn._util.files import save
+from ccnn._util.work_folder import WORK
 
 PATIENCE = 10           # seconds from the beginning of a request to the end of its headers
 
@@ -67,9 +68,19 @@ def connection_class():
     return Connection
 
 
-def find_port(wanted: int, host: str = "127.0.0.1") -> socket.socket:
-    """A socket, by default on this machine's own address; another port if the wanted one is taken."""
-    for port in (wanted, 0):
+def last_port(folder: Path) -> list:
+    """[port] of the last studio on the folder; [] if there was none. A browser keeps what waits under the address, and
+    lets in a page that is still open."""
+    try:
+        port = int((folder / WORK / "studio/port").read_bytes()[:9])
+    except (OSError, ValueError):
+        return []
+    return [port] if 1024 <= port < 1 << 16 else []
+
+
+def find_port(*wanted: int, host: str = "127.0.0.1") -> socket.socket:
+    """A socket, by default on this machine's own address, on the first port that is free; if none is, on another."""
+    for port in (*wanted, 0):
         found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -107,6 +118,7 @@ async def serve(folder: Path, opened: socket.socket, steps: Optional[int], quiet
 
         async def startup(self, sockets=None):
             await super().startup(sockets)
+            save(session.place / "port", str(port).encode())
             print(f"http://127.0.0.1:{port}/?token={token}", flush=True)
             if not quiet and (os.environ.get("DISPLAY") or sys.platform == "darwin"):
                 # Everybody may read the arguments of a browser, so they name a file that nobody else may read. It lies

@@ -131,10 +131,13 @@ def area_rows(c):
 
 
 def area_bounds(c):
-    """{label: (lower, upper)} of the rows that bound an area; None where there is no such row."""
+    """{label: (lower, upper)}, the tightest of the rows that bound an area, within 0..1; None where there is no such
+    row."""
     bounds: dict = {}
     for _, label, lower, bound in area_rows(c):
-        bounds.setdefault(label, [None, None])[0 if lower else 1] = bound
+        pair = bounds.setdefault(label, [None, None])
+        k, tighter, weakest = (0, max, 0.0) if lower else (1, min, 1.0)
+        pair[k] = tighter(weakest if pair[k] is None else pair[k], bound)
     return {label: tuple(pair) for label, pair in bounds.items()}
 
 

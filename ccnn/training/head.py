@@ -9,7 +9,6 @@ agree with Caffe's to 1e-4 (tests/test_head.py), and each of the two can continu
 random numbers with which a training begins are others.
 """
 import collections
-import contextlib
 import logging
 import math
 from pathlib import Path
@@ -21,6 +20,7 @@ from ccnn._util.errors import UserError
 from ccnn._util.files import whole_file
 from ccnn._util.progress import Progress
 from ccnn._util.settings import parse
+from ccnn._util.workers import one_blas_thread
 from ccnn.data.float16 import widen
 from ccnn.data.samples import FeatureSamples
 from ccnn.images.labels import VOID, read_classes
@@ -338,7 +338,7 @@ class Training:
         with whole_file(f"{s.snapshot_prefix}.solver.prototxt") as part:
             part.write_text(f"# Written by ccnn/training/head.py.\n{s}", encoding="utf-8")
         losses: collections.deque = collections.deque(maxlen=s.average_loss)
-        with signals_call(self.stop), one_thread(), caffe_log.Writer(self.log) as kept, Progress(
+        with signals_call(self.stop), one_blas_thread(), caffe_log.Writer(self.log) as kept, Progress(
                 total=s.max_iter, initial=self.start_at, unit="it", desc=self.name, smoothing=0.1,
                 mininterval=1) as bar:
             for iteration in range(self.start_at, s.max_iter):
@@ -387,15 +387,6 @@ class Training:
         write_caffemodel(weights, self.net.to_arrays(self.parameters))
         history = in_caffes_shapes([*self.adam.m, *self.adam.v])
         write_state(self.snapshot_path(iteration, ".solverstate"), State(iteration, str(weights), history, 0))
-
-
-def one_thread() -> contextlib.AbstractContextManager:
-    """BLAS on one thread: the matrices are so small that several threads wait for each other most of the time."""
-    try:
-        from threadpoolctl import threadpool_limits
-    except ImportError:
-        return contextlib.nullcontext()
-    return threadpool_limits(1, "blas")
 
 
 def in_caffes_shapes(arrays: list[np.ndarray]) -> list[np.ndarray]:

@@ -13,9 +13,15 @@ function show(link, property, blob) {
   link[property] = URL.createObjectURL(blob)
 }
 
+function say(text, working = false, wrong = false) {
+  byId("said").textContent = text
+  byId("said").classList.toggle("wrong", wrong)
+  byId("working").hidden = !working
+}
+
 async function segment(file) {
   const number = ++latest
-  byId("said").textContent = `${file.name} is being segmented`
+  say(`${file.name} is being segmented`, true)
   try {
     const send = format => ask(`/segment?format=${format}`, {method: "POST", body: file}).then(answer => answer.blob())
     const overlay = await send("overlay"), mask = await send("png")
@@ -25,9 +31,11 @@ async function segment(file) {
     byId("mask").download = file.name.replace(/\.\w+$/, "") + ".png"
     byId("picture").alt = `${file.name} under its mask`
     byId("picture").hidden = byId("out").hidden = false
-    byId("said").textContent = file.name
+    say(file.name)
   } catch (problem) {
-    if (number === latest) byId("said").textContent = `${file.name}: ${problem.message}`
+    if (number !== latest) return
+    byId("picture").hidden = byId("out").hidden = true      // they are another photograph's
+    say(`${file.name}: ${problem.message.replace("the photograph: ", "")}`, false, true)
   }
 }
 

@@ -12,15 +12,22 @@ export class ClassList {
     }
 
     open() {
+        this.shown = null
         this.show()
         if (!byId("classes").open) byId("classes").showModal()
     }
 
+    /* The rows again if classes changed; else they stay, because a pointer may be on them. The focus keeps its place. */
     show() {
         byId("class-problem").textContent = ""
-        const classes = this.store.classes.filter(({label}) => label > 0)
+        const classes = this.store.classes.filter(({label}) => label > 0), shown = JSON.stringify(classes)
+        if (shown === this.shown) return
+        this.shown = shown
+        const controls = () => [...byId("class-list").querySelectorAll("input, select, button")]
+        const place = controls().indexOf(document.activeElement)
         byId("class-list").replaceChildren(...classes.map(found => element("li", {}, this.row(found))))
         if (!classes.length) byId("class-list").replaceChildren(element("li", {}, texts.noClasses))
+        if (place >= 0) (controls()[place] ?? controls().at(-1))?.focus()
     }
 
     row({name, colour, photographs, kind = null, found = null}) {

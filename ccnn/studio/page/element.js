@@ -38,3 +38,19 @@ export function say(target, text) {
     if (target.textContent !== text) target.textContent = text
     target.hidden = !text
 }
+
+/* options: [[value, text]]. Elements stay where they can: the list may be open just now. */
+export function showOptions(select, options) {
+    const same = select.options.length === options.length
+        && options.every(([value], place) => select.options[place].value === value)
+    if (same) {
+        options.forEach(([, text], place) => {
+            if (select.options[place].textContent !== text) select.options[place].textContent = text
+        })
+        return
+    }
+    const chosen = select.value
+    select.replaceChildren(...options.map(([value, text]) => element("option", {value}, text)))
+    select.value = chosen
+    if (select.selectedIndex < 0) select.selectedIndex = 0
+}

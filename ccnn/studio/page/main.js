@@ -4,7 +4,7 @@ import {Refused, call, connection} from "./api.js"
 import {Changes} from "./changes.js"
 import {ClassBar} from "./classbar.js"
 import {ClassList} from "./classlist.js"
-import {byId, element, say} from "./element.js"
+import {byId, element, say, showOptions} from "./element.js"
 import {Grid} from "./grid.js"
 import {LearnPanel} from "./learn.js"
 import {listing} from "./listing.js"
@@ -43,7 +43,7 @@ function fillTexts() {
     for (const found of document.querySelectorAll("[data-label]")) {
         found.setAttribute("aria-label", texts[found.dataset.label])
     }
-    byId("find").placeholder = texts.find
+    byId("find").placeholder = texts.findShort
     for (const found of document.querySelectorAll("[data-hint]")) found.title = texts[found.dataset.hint]
     byId("keys").querySelector("tbody").replaceChildren(...texts.keyTable.map(
         ([key, what]) => element("tr", {}, element("th", {scope: "row"}, key), element("td", {}, what))))
@@ -165,22 +165,6 @@ function showFilters() {
     say(byId("tally"), texts.tally(store.counts))
 }
 
-/* options: [[value, text]]. Elements stay where they can: the list may be open just now. */
-function showOptions(select, options) {
-    const same = select.options.length === options.length
-        && options.every(([value], place) => select.options[place].value === value)
-    if (same) {
-        options.forEach(([, text], place) => {
-            if (select.options[place].textContent !== text) select.options[place].textContent = text
-        })
-        return
-    }
-    const chosen = select.value
-    select.replaceChildren(...options.map(([value, text]) => element("option", {value}, text)))
-    select.value = chosen
-    if (select.selectedIndex < 0) select.selectedIndex = 0
-}
-
 function showWelcome() {
     const empty = store.present().length === 0
     byId("tools").hidden = empty
@@ -223,6 +207,7 @@ function followModel() {
     else if (store.status) listedFor ??= ""
     if (!isTrained && touched) return
     list()
+    if (!touched && !viewer.isOpen) grid.goTo(0)        // keys act on what is seen
     if (!trainedHere || viewer.isOpen) return
     const disputed = listing(store.present(), store.predictions, {filter: "disputed"}).length
     message(texts.trained(disputed, byId("order").value))
@@ -258,9 +243,11 @@ grid.addEventListener("select", () => {
     showUndo()
     const number = grid.focusedNumber()
     const name = number === undefined ? "" : store.photographs.get(number).name
-    announce(texts.selected(grid.selected.size) || name)
+    const text = texts.selected(grid.selected.size) || name
+    if (text !== selectionSaid) byId("selected").textContent = selectionSaid = text     // else what was said stays
     byId("open").disabled = number === undefined
 })
+let selectionSaid = ""
 grid.addEventListener("open", ({detail}) => open(detail))
 
 function open(number) {

@@ -43,6 +43,8 @@ export class OutPanel {
     showExports() {
         const {status, counts, exports} = this.store
         if (!status) return
+        const {done, total} = status.features
+        say(byId("export-missing"), done < total ? texts.exportMissing(total - done) : "")
         const model = Boolean(status.model?.final)
         const ready = JSON.stringify([model, counts.decided > 0, status.report, exports])
         if (this.ready === ready) return

@@ -7,7 +7,8 @@ const time = seconds => seconds < 90 ? `${Math.ceil(seconds)} s` : `${Math.round
 const left = seconds => seconds === null ? "" : `, ${time(seconds)} left`
 
 const counts = (done, refused, total) => `${done} of ${total}` + (refused ? `, ${refused} refused` : "")
-const safe = kept => kept ? "; this browser keeps them." : ": leave this page open."
+const safe = (number, kept) => !kept ? ": leave this page open." : number === 1 ? "; this browser keeps it."
+    : "; this browser keeps them."
 
 export const texts = {
     // the frame
@@ -25,7 +26,7 @@ export const texts = {
     photographs: "Photographs",
     show: "Show", order: "Order",
     filters: {
-        all: number => `All photographs (${number})`,
+        all: number => `All (${number})`,
         undecided: number => `Undecided (${number})`,
         none: number => `None of the classes (${number})`,
         disputed: number => `Disputed by the model (${number})`,
@@ -35,7 +36,7 @@ export const texts = {
         class: (number, name) => `${name} (${number})`,
     },
     orders: {doubt: "disputed first", changed: "most changed first", folder: "as in the folder"},
-    find: "Name contains", findHint: "Show only photographs with this in their name",
+    find: "Name contains", findShort: "Name…", findHint: "Show only photographs with this in their name",
     update: number => `Update: ${number} no longer fit`,
     updateOrder: "Update the order",
     masks: "Masks", masksHint: "Show masks on the photographs (M)",
@@ -43,7 +44,7 @@ export const texts = {
     selectAll: "Select all", selectAllHint: "Select all (Ctrl+A)",
     addPhotographs: "Add photographs…", addShort: "Photographs…", addFolder: "Add a folder…",
     addHint: "Add photographs; you can also drop photographs and folders anywhere on this page",
-    selected: number => number ? `${photographs(number)} selected. Keys act on all of them; Esc selects none.` : "",
+    selected: number => number === 1 ? "1 photograph selected." : number ? `${photographs(number)} selected: keys act on all of them.` : "",
     nothingHere: "No photograph here. Show all photographs to see them again.",
     cannotBeUsed: "cannot be used",
     dispute: (name, {area, tagged}) => tagged ? `${name} is tagged, but hardly found`
@@ -82,9 +83,9 @@ export const texts = {
         + (names.length > 3 ? ` and ${names.length - 3} more` : ""),
     refused: (name, error) => `${name}: ${error}`,
     lost: (waiting, kept) => "The studio does not answer; trying again."
-        + (waiting ? ` ${counted(waiting, "change waits", "changes wait")} to be saved${safe(kept)}` : ""),
+        + (waiting ? ` ${counted(waiting, "change waits", "changes wait")} to be saved${safe(waiting, kept)}` : ""),
     restarted: (waiting, kept) => "The studio was started again: open the address that it printed."
-        + (waiting ? ` ${counted(waiting, "change waits", "changes wait")} to be saved${safe(kept)}` : ""),
+        + (waiting ? ` ${counted(waiting, "change waits", "changes wait")} to be saved${safe(waiting, kept)}` : ""),
 
     // learning
     learn: "Learn",
@@ -142,6 +143,7 @@ export const texts = {
     export: "Export the masks…",
     exportTitle: "Export the masks",
     exportHint: "Of all photographs in the folder, as the page shows them: what you have marked holds.",
+    exportMissing: number => `${counted(number, "photograph is", "photographs are")} not read yet, and missing in the files.`,
     afterTraining: "after a training", afterTagging: "after the first tag",
     commands: "The same from the command line",
     commandFor: {train: "Train and check", segment: "Segment a folder of new photographs",

@@ -2,7 +2,7 @@
 import {address, call} from "./api.js"
 import {Areas} from "./areas.js"
 import {ClassBar} from "./classbar.js"
-import {byId, element, say} from "./element.js"
+import {byId, element, say, showOptions} from "./element.js"
 import {disputes} from "./listing.js"
 import {Scribbles} from "./scribbles.js"
 import {texts} from "./texts.js"
@@ -110,16 +110,9 @@ export class Viewer {
 
     showClasses() {
         this.keys.build()
-        const {classes} = this.store
-        const options = classes.map(({label, name}) => element("option", {value: label}, name))
-        const drawn = byId("draw-class").value || "1", probable = byId("probability").value || "1"
-        byId("draw-class").replaceChildren(...options.slice(1), ...options.slice(0, 1))
-        byId("probability").replaceChildren(...options.map(option => option.cloneNode(true)))
-        byId("draw-class").value = drawn
-        byId("probability").value = probable
-        for (const select of [byId("draw-class"), byId("probability")]) {
-            if (select.selectedIndex < 0) select.selectedIndex = 0
-        }
+        const [background, ...others] = this.store.classes
+        const options = [...others, background].filter(Boolean).map(({label, name}) => [`${label}`, name])
+        for (const select of ["draw-class", "probability"]) showOptions(byId(select), options)
     }
 
     /* Something about this photograph changed: show it, and ask for the explanation when changes pause. */
