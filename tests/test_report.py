@@ -4,6 +4,7 @@ import io
 import re
 import shlex
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from ccnn.images.overlays import colours, thumbnail
 from ccnn.project.html import TEMPLATES, nice
 from ccnn.project.report import SIDES, Report, ReportEntry, Step, Tally, next_steps, write_report
 from ccnn.project.report import page as report_page
+from ccnn.project.results import HeldOut, scores
 
 CLASSES = ("background", "cat", "cup", "rocket")
 STYLE = (TEMPLATES / "style.css").read_text()
@@ -122,6 +124,15 @@ def test_tags_held_out():
     assert "cat 7 1 0" in found.text and "cup 2 2 3" in found.text
     without = Parsed(report_page(report(tallies=None, held_out="There are too few."))).text
     assert "There are too few." in without and "of tags found" not in without and "not tagged" not in without
+
+
+def test_a_class_that_nobody_has_marked_has_no_iou():
+    """It would be 0, because some other pixels were called so: 30 of the background, 20 of the cat."""
+    project = SimpleNamespace(folder=SimpleNamespace(classes=["background", "cat", "cup"]), state=None)
+    C = np.array([[70, 0, 30], [0, 80, 20], [0, 0, 0]])
+    found = scores(project, HeldOut([Tally(7, 1, 0), Tally(2, 2, 3)], "All.", C))["held out"]
+    assert [(one["iou"], one["pixels"]) for one in found["classes"]] == [(0.8, 100), (None, 0)]
+    assert found["mean_iou"] == 0.75                    # 0.7 of the background, 0.8 of the cat
 
 
 def test_the_loss():

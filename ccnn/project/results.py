@@ -142,7 +142,8 @@ def scores(project: Project, held: HeldOut) -> Optional[dict]:
         return None
     names, C = project.folder.classes, held.confusion
     iou = scored("marks", "held out", False, C).iou if C.any() else [None] * len(names)
-    iou = [None if share is None else round(float(share) / 100, 4) for share in iou]
+    iou = [round(float(share) / 100, 4) if C[label].any() else None         # of classes that somebody has marked
+           for label, share in enumerate(iou)]
     classes = [{"name": name, **tally._asdict(), "iou": iou[label], "pixels": int(C[label].sum())}
                for label, (name, tally) in enumerate(zip(names[1:], held.tallies), 1)]
     known = [share for share in iou if share is not None]
