@@ -513,9 +513,12 @@ def test_another_port_is_taken(start, photos):
             assert studio.host != f"127.0.0.1:{port}" and studio.get("/api/state").status == 200
             other = int(studio.host.partition(":")[2])
     assert last_port(photos) == [other]             # a page that is open is let in again, and what it keeps is saved
-    for strange in (b"", b"x", b"80", b"70000", b"\xff" * 20):
+    for strange in (b"", b"x", b"80", b"70000", b"true", b"[" * 9999, b"\xff" * 20):
         (photos / ".ccnn/studio/port").write_bytes(strange)
         assert last_port(photos) == []
+    (photos / ".ccnn/studio/port").unlink()
+    os.mkfifo(photos / ".ccnn/studio/port")         # nobody writes to it: a reader would wait for ever
+    assert last_port(photos) == []
 
 
 def test_a_new_folder_is_made(start, tmp_path):

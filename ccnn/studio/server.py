@@ -16,6 +16,7 @@ from typing import Optional
 
 from ccnn._util.errors import UserError
 from ccnn._util.files import save
+from ccnn._util.foreign_files import parse_json
 from ccnn._util.work_folder import WORK
 
 PATIENCE = 10           # seconds from the beginning of a request to the end of its headers
@@ -72,10 +73,10 @@ def last_port(folder: Path) -> list:
     """[port] of the last studio on the folder; [] if there was none. A browser keeps what waits under the address, and
     lets in a page that is still open."""
     try:
-        port = int((folder / WORK / "studio/port").read_bytes()[:9])
+        port = parse_json(folder / WORK / "studio/port")
     except (OSError, ValueError):
         return []
-    return [port] if 1024 <= port < 1 << 16 else []
+    return [port] if type(port) is int and 1024 <= port < 1 << 16 else []
 
 
 def find_port(*wanted: int, host: str = "127.0.0.1") -> socket.socket:
