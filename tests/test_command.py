@@ -202,8 +202,7 @@ def test_what_the_library_logs_is_shown(capsys, monkeypatch):
 @pytest.mark.parametrize("clone, remedy", [(True, "make studio"), (False, r".* -m pip install \"ccnn\[photos\]\"")])
 def test_without_the_servers_packages_one_line_says_how_to_get_them(name, clone, remedy, monkeypatch):
     monkeypatch.setitem(sys.modules, "starlette", None)
-    for module in (command, paths):
-        monkeypatch.setattr(module, "CLONE", clone)
+    monkeypatch.setattr(paths, "CLONE", clone)
     done = run_command(name)
     assert done.status == 2
     assert re.fullmatch(f"ccnn {name}: error: No module named 'starlette'; get it with: {remedy}\n", done.err)
