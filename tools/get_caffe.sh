@@ -249,9 +249,9 @@ apt-get -q autoclean >> "$log" 2>&1             # versions that the archive has 
 # ---------------------------------------------------------------------------------------------------------- the root
 root=$build/root
 usr=$root/usr
-unpack() {      # every package that has come since
+unpack() {      # every package that has come since; not those in partial/, which a killed run leaves behind
     mkdir -p "$build/debs" "$root"
-    find "$debs" -name '*.deb' -printf '%f\n' | while read -r deb; do [ -e "$build/debs/$deb" ] || echo "$deb"; done |
+    find "$debs" -maxdepth 1 -name '*.deb' -printf '%f\n' | while read -r deb; do [ -e "$build/debs/$deb" ] || echo "$deb"; done |
         xargs -P "$(nproc)" -I{} sh -c 'dpkg-deb -x "$1/$4" "$2" && touch "$3/$4"' unpack "$debs" "$root" "$build/debs" {} \
         2>> "$log"
 }
