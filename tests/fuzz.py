@@ -190,7 +190,7 @@ def weights():
 def solver_state():
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "s.solverstate"
-        caffe_files.write_state(path, caffe_files.State(5, "w.caffemodel", [np.ones((2, 3), "f4")], 1))
+        caffe_files.write_state(path, caffe_files.TrainingState(5, "w.caffemodel", [np.ones((2, 3), "f4")], 1))
         return path.read_bytes()
 
 

@@ -120,6 +120,16 @@ def strange_rooms(root):
             yield f"ccnn/{room.name}: has {len(modules)} modules; {CROWD} are enough"
 
 
+def double_names(root):
+    """Classes of ccnn/ that are named as one of another module; PyTorch's have the names of Caffe's and of ours."""
+    first = {}
+    for room, path, tree in python_files(root):
+        if room == "ccnn" and path.name != "torch.py" and path.parent.name != "torch_engine":
+            for node in tree.body:
+                if isinstance(node, ast.ClassDef) and first.setdefault(node.name, path) != path:
+                    yield f"{path.relative_to(root)}: {node.name} as in {first[node.name].relative_to(root)}"
+
+
 def tools_of_tools(root):
     """Tools that import a tool. They share tools/_activate.py alone."""
     tools = {path.stem for path in (root / "tools").glob("*.py")} - {"_activate"}
@@ -252,7 +262,7 @@ def unportable(root):
                 yield from (f"{name}: {found[0]}" for found in UNPORTABLE.finditer(path.read_text()))
 
 
-CHECKS = [wrong_arrows, wrong_doors, strange_rooms, tools_of_tools, path_edits, eager_imports, old_names,
+CHECKS = [wrong_arrows, wrong_doors, strange_rooms, double_names, tools_of_tools, path_edits, eager_imports, old_names,
           private_places, missing_files, wrong_modes, different_durations, unnamed_modules,
           unportable]
 
@@ -281,6 +291,7 @@ FAULTS = [
     (wrong_doors, "ccnn/images/a.py", "from . import reading"),
     (wrong_doors, "ccnn/attic/a.py", ""),
     (strange_rooms, "ccnn/images/__init__.py", "from ccnn.images.reading import f"),
+    (double_names, "ccnn/images/a.py", "class Scores:\n    pass"),
     (tools_of_tools, "tools/a.py", "from infer import main"),
     (tools_of_tools, "tools/a.py", "def f():\n    from tools import infer"),
     (path_edits, "tools/a.py", "import sys\nsys.path.insert(0, '.')"),
@@ -311,7 +322,7 @@ FAULTS = [
 def test_each_check_finds_its_fault(tmp_path, check, name, text):
     sound = {
         "ccnn/images/__init__.py": '"""Photographs in, masks out."""',
-        "ccnn/images/reading.py": "import sys\n\ndef f():\n    import caffe\n    return sys.path\n",
+        "ccnn/images/reading.py": "import sys\n\nclass Scores:\n    def f():\n        import caffe\n        sys.path\n",
         "cython/dual.pyx": "import numpy",
         "layers/voc_data.py": "import caffe\nimport ccnn",
         "tools/_activate.py": "",

@@ -187,7 +187,7 @@ class TestOneFolder:
         stopped = head.prepare(solver_of(project, "stopped", 400))
         steps = itertools.count()
         stopped.step = lambda iteration: (os.kill(os.getpid(), signal.SIGINT) if next(steps) == 33 else None,
-                                          head.Training.step(stopped, iteration))[1]
+                                          head.HeadTraining.step(stopped, iteration))[1]
         assert stopped.run()
         resumed = head.prepare(stopped.solver)
         assert resumed.start_at == 34 and not resumed.run()

@@ -110,7 +110,7 @@ def test_an_object_that_the_crf_takes_is_told_of(files, rgb, tmp_path, jobs):
 def test_a_segmenter_is_sent_without_its_net(files, rgb, tmp_path):
     """The entry for other ways to spread work: it pickles, before and after the net is loaded, which is done once."""
     Image.fromarray(rgb).save(tmp_path / "a.png")
-    segmenter = predict.Segmenter(files, predict.SegmentOptions([0, 1]), engine="onnx")
+    segmenter = predict.FileSegmenter(files, predict.SegmentOptions([0, 1]), engine="onnx")
     assert segmenter(tmp_path / "a.png", tmp_path / "1.png") == []
     assert segmenter.model is segmenter.model
     sent = pickle.loads(pickle.dumps(segmenter))

@@ -37,7 +37,7 @@ from ccnn.nets.weights import convolutions  # noqa: E402
 from ccnn.training.caffe_log import read_log  # noqa: E402
 from ccnn.training.caffe_training import open_samples  # noqa: E402
 from ccnn.training.torch_engine import devices, processes  # noqa: E402
-from ccnn.training.torch_engine.layers import LAYERS, Setting  # noqa: E402
+from ccnn.training.torch_engine.layers import LAYERS, LayerContext  # noqa: E402
 from ccnn.training.torch_engine.net import Net  # noqa: E402
 from ccnn.training.torch_engine.optimisers import OPTIMISERS  # noqa: E402
 from ccnn.training.torch_engine.reader import Reader  # noqa: E402
@@ -210,7 +210,7 @@ def test_a_net_computes_where_it_lies(here):
     place = devices.Place(torch.device("meta"))
     for name, solver_type in (("full", "SGD"), ("head_full", "Adam"), ("classifier", "SGD")):
         message = read_net(f"prototxt/{name}.prototxt")
-        net = Net(message, name, Setting(convolutions(f"prototxt/{name}.prototxt"), torch.Generator()))
+        net = Net(message, name, LayerContext(convolutions(f"prototxt/{name}.prototxt"), torch.Generator()))
         net.to(place.device, memory_format=torch.channels_last)
         samples = open_samples(message)
         blobs = place.takes(next(Reader(samples, net.sources, itertools.count())), net.on_the_cpu)

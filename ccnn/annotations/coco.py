@@ -7,9 +7,9 @@ from ccnn._util.errors import UserError
 from ccnn._util.foreign_files import fractions, get, items, number, numbers
 from ccnn.annotations.outlines import area, outlines
 from ccnn.annotations.regions import (
+    LabelledPhotograph,
     Later,
     Object,
-    Photograph,
     Polygons,
     bounds,
     checked_runs,
@@ -29,7 +29,7 @@ def read_coco(path, data, skipped):
     for item, where in items(data, "images", path):
         name, place = get(item, "file_name", str, where), where.rpartition(", ")[2]
         shape = checked_shape(item.get("height"), item.get("width"), f"{where}: height and width")
-        images[get(item, "id", (int, str), where)] = Photograph(name, [], place, shape)
+        images[get(item, "id", (int, str), where)] = LabelledPhotograph(name, [], place, shape)
     for item, where in items(data, "annotations", path):
         image, category = (get(item, key, (int, str), where) for key in ("image_id", "category_id"))
         if image not in images or category not in names:

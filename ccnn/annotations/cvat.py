@@ -9,9 +9,9 @@ from ccnn._util.foreign_files import fractions, number
 from ccnn._util.text import shortened
 from ccnn.annotations.outlines import outlines
 from ccnn.annotations.regions import (
+    LabelledPhotograph,
     Later,
     Object,
-    Photograph,
     Polygons,
     bounds,
     checked_runs,
@@ -36,7 +36,7 @@ def read_cvat(path, root, skipped):
             if not item.get("label"):
                 raise UserError(f"{where}: <{item.tag}> has no label")
             objects.append(Object(item.get("label"), *read_shape(item, shape, f"{where}: {item.tag}", skipped)))
-        yield Photograph(image.get("name"), objects, f"image {k}", shape)
+        yield LabelledPhotograph(image.get("name"), objects, f"image {k}", shape)
 
 
 def read_shape(item, shape, where, skipped):

@@ -13,7 +13,7 @@
     YOLO               a folder with data.yaml or classes.txt, and labels/*.txt
     LabelMe            a folder of JSON files, or one
 
-A reader yields a Photograph(name, objects, place, shape) each, see ccnn.annotations.regions. `collect` makes tags of
+A reader yields LabelledPhotograph(name, objects, place, shape), see ccnn.annotations.regions. `collect` makes tags of
 them, `read_masks` masks, the same for all.
 """
 import os
@@ -33,7 +33,7 @@ from ccnn.annotations.cvat import class_names, read_cvat
 from ccnn.annotations.label_studio import read_label_studio, read_label_studio_min
 from ccnn.annotations.labelme import is_labelme, read_labelme
 from ccnn.annotations.mask_files import list_masks, read_mask_files
-from ccnn.annotations.regions import Object, Photograph
+from ccnn.annotations.regions import LabelledPhotograph, Object
 from ccnn.annotations.tag_table import Labels, merged, read_table
 from ccnn.annotations.yolo import label_files, names_file, read_names, read_yolo
 from ccnn.images.labels import BACKGROUND, VOC_CLASSES, VOID
@@ -137,7 +137,7 @@ def collect(photographs, classes, skipped):
     known = None if classes is None else {plain(name): name for name in classes}
     images, areas = {}, {}
     for item in photographs:
-        name, objects, place, _ = Photograph(*item)
+        name, objects, place, _ = LabelledPhotograph(*item)
         kept = []
         for label, box, area, _ in (Object(*one) for one in objects):
             label = plain(label)
@@ -171,7 +171,7 @@ def _large(areas):
 class MaskSource(NamedTuple):
     kind: str
     classes: tuple                  # names of the labels, the background first
-    photographs: list               # Photograph
+    photographs: list               # LabelledPhotograph
     skipped: Counter
 
 
@@ -180,7 +180,7 @@ def read_masks(path, classes=None):
     source, skipped = recognise(path), Counter()
     if source.reader is None:
         raise UserError(f"{path}: is {source.kind}, which says nothing of pixels; ccnn import-tags reads it")
-    photographs = [Photograph(*item) for item in source.reader(path, source.content, skipped)]
+    photographs = [LabelledPhotograph(*item) for item in source.reader(path, source.content, skipped)]
     regions = [Object(*one).region for photograph in photographs for one in photograph.objects]
     if regions and not any(region is not None for region in regions):
         raise UserError(f"{path}: is {source.kind} with tags or boxes alone, which says nothing of pixels; ccnn "
@@ -244,7 +244,7 @@ def read_class_folders(path, _, skipped):
             skipped[f"{name!r} is the name of {len(keys)} different photographs: each has its own tag"] += 1
     for copies in groups.values():
         first = copies[0][0]
-        yield Photograph(first, [Object(label) for _, label in copies], first)
+        yield LabelledPhotograph(first, [Object(label) for _, label in copies], first)
 
 
 # VOC
@@ -258,7 +258,7 @@ def read_voc(_, files, skipped):
         for name, ymin, xmin, ymax, xmax in objects:
             box = fractions(ymin - 1, xmin - 1, ymax, xmax, height, width, skipped)     # counted from 1, inclusive
             scaled.append(Object(name, box))
-        yield Photograph(stem, scaled, os.path.basename(file), size)
+        yield LabelledPhotograph(stem, scaled, os.path.basename(file), size)
 
 
 def voc_objects(path):

@@ -10,7 +10,16 @@ from ccnn._util.errors import UserError
 from ccnn._util.foreign_files import fractions, get, items, number
 from ccnn._util.text import shortened
 from ccnn.annotations.outlines import outlines
-from ccnn.annotations.regions import Brush, Later, Object, Photograph, Polygons, checked_shape, packed, read_polygon
+from ccnn.annotations.regions import (
+    Brush,
+    LabelledPhotograph,
+    Later,
+    Object,
+    Polygons,
+    checked_shape,
+    packed,
+    read_polygon,
+)
 from ccnn.images.formats import SUFFIX
 from ccnn.images.labels import BACKGROUND, VOID
 from ccnn.images.overlays import colours
@@ -45,7 +54,7 @@ def read_label_studio(path, tasks, skipped):
                 shape = checked_shape(result.get("original_height"), result.get("original_width"), place)
                 shapes.add(shape)
                 objects += _studio_objects(value, kind, labels, place, skipped, shape)
-        yield Photograph(name, objects, f"task {k + 1}", shapes.pop() if len(shapes) == 1 else None)
+        yield LabelledPhotograph(name, objects, f"task {k + 1}", shapes.pop() if len(shapes) == 1 else None)
 
 
 def read_label_studio_min(path, tasks, skipped):
@@ -68,7 +77,7 @@ def read_label_studio_min(path, tasks, skipped):
         if not objects and None in controls.values():
             skipped["tasks that nobody labelled"] += 1
             continue
-        yield Photograph(name, objects, f"task {k}")
+        yield LabelledPhotograph(name, objects, f"task {k}")
 
 
 def _control_objects(value, place, skipped):

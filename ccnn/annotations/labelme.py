@@ -8,7 +8,7 @@ from ccnn._util.errors import UserError
 from ccnn._util.foreign_files import get, items, number, parse_json
 from ccnn._util.text import shortened
 from ccnn.annotations.outlines import outlines
-from ccnn.annotations.regions import Object, Photograph, Polygons, box_of, checked_shape, read_polygon
+from ccnn.annotations.regions import LabelledPhotograph, Object, Polygons, box_of, checked_shape, read_polygon
 from ccnn.images.labels import BACKGROUND, VOID
 
 KEYS = {"shapes", "imagePath"}
@@ -32,7 +32,7 @@ def read_labelme(path, files, skipped):
         name = get(data, "imagePath", str, file).replace("\\", "/").rpartition("/")[2]
         shape = checked_shape(data.get("imageHeight"), data.get("imageWidth"), f"{file}: imageHeight and imageWidth")
         objects = [read_shape(item, shape, where, skipped) for item, where in items(data, "shapes", file)]
-        yield Photograph(name if folder == "." else f"{folder}/{name}", objects, os.path.basename(file), shape)
+        yield LabelledPhotograph(name if folder == "." else f"{folder}/{name}", objects, os.path.basename(file), shape)
 
 
 def read_shape(item, shape, where, skipped):

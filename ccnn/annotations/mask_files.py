@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ccnn._util.errors import UserError
-from ccnn.annotations.regions import Object, Photograph
+from ccnn.annotations.regions import LabelledPhotograph, Object
 from ccnn.images.labels import VOC_CLASSES, VOID, indexed, read_classes
 from ccnn.images.masks import mask_classes
 from ccnn.images.overlays import mask_text
@@ -70,7 +70,7 @@ def read_mask_files(folder, content, skipped):
         objects = [Object(names[label], None, counts[label] / mask.size, Pixels(path, len(names), int(label)))
                    for label in np.flatnonzero(counts[:VOID])]
         name = os.path.relpath(path, folder).replace(os.sep, "/")
-        yield Photograph(name[:-4], objects, name, mask.shape)
+        yield LabelledPhotograph(name[:-4], objects, name, mask.shape)
 
 
 # Into files

@@ -1,7 +1,7 @@
 """What a label file says of a photograph: its objects, and which pixels they cover.
 
-A reader yields Photograph(name, [Object], place, shape). The pixels of an object are a region: Polygons or Runs, with a
-method draw(shape) that makes a bool array of them.
+A reader yields LabelledPhotograph(name, [Object], place, shape). The pixels of an object are a region: Polygons or
+Runs, with a method draw(shape) that makes a bool array of them.
 
 Run lengths are as COCO counts them: how many pixels are outside, then inside, then outside, and so on.
 """
@@ -25,7 +25,7 @@ class Object(NamedTuple):
     region: Any = None              # Polygons, Runs or another with a method draw; None: not known
 
 
-class Photograph(NamedTuple):
+class LabelledPhotograph(NamedTuple):
     name: str
     objects: list                   # Object, or a tuple of its first fields
     place: str                      # where the file says it: "image 3"

@@ -13,7 +13,7 @@ from ccnn._util.errors import UserError
 from ccnn._util.foreign_files import decode, number
 from ccnn._util.text import shortened
 from ccnn.annotations.outlines import outlines
-from ccnn.annotations.regions import Object, Photograph, Polygons, box_of, read_polygon
+from ccnn.annotations.regions import LabelledPhotograph, Object, Polygons, box_of, read_polygon
 from ccnn.images.labels import BACKGROUND, VOID
 
 NAMES = ("data.yaml", "data.yml", "dataset.yaml", "classes.txt", "obj.names")       # the first that is there
@@ -91,7 +91,7 @@ def read_yolo(path, files, skipped):
         for k, line in enumerate(decode(file, "the labels")[0].splitlines(), 1):
             if line.strip():
                 objects.append(read_line(line, names, f"{file}, line {k}"))
-        yield Photograph(re.sub(r"^(train|val|test)/", "", id), objects, place)
+        yield LabelledPhotograph(re.sub(r"^(train|val|test)/", "", id), objects, place)
 
 
 def read_line(line, names, where):

@@ -225,8 +225,8 @@ def labels_of(options: SegmentOptions, found: np.ndarray) -> np.ndarray:
 
 def segment_files(work: Sequence[tuple[Path, ...]], files: ModelSource, options: SegmentOptions, jobs: Jobs = 1,
                   engine: str = "auto", gpu: Optional[int] = None) -> Iterator[Outcome]:
-    """Make (mask, *others) of every (photograph, mask, *others), on `jobs` cores or on a cluster: Segmenter's outcomes,
-    in any order.
+    """Make (mask, *others) of every (photograph, mask, *others), on `jobs` cores or on a cluster: the outcomes of
+    FileSegmenter, in any order.
 
     Each process has a net of its own and one thread.
     """
@@ -234,7 +234,7 @@ def segment_files(work: Sequence[tuple[Path, ...]], files: ModelSource, options:
         return
     if isinstance(jobs, int):
         jobs = min(jobs, len(work))
-    yield from in_processes(Segmenter(files, options, engine=engine, gpu=gpu), work, jobs, failed=no_mask)
+    yield from in_processes(FileSegmenter(files, options, engine=engine, gpu=gpu), work, jobs, failed=no_mask)
 
 
 def no_mask(why: str, source: Path, *outputs: Path) -> str:
@@ -242,7 +242,7 @@ def no_mask(why: str, source: Path, *outputs: Path) -> str:
     return f"{source}: {why}"
 
 
-class Segmenter:
+class FileSegmenter:
     """Makes the files of one photograph after the other: segmenter(photograph, mask, *others).
 
     Of the others, .jpg is an overlay and .npz holds the probabilities. The outcome is the objects that the CRF lost,

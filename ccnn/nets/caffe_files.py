@@ -222,7 +222,7 @@ def blob_parts(blob: Blob) -> list[Buffer]:
 
 # Training states
 
-class State(NamedTuple):
+class TrainingState(NamedTuple):
     """A .solverstate."""
     iteration: int
     weights: str                    # path of the .caffemodel beside it
@@ -230,7 +230,7 @@ class State(NamedTuple):
     step: Optional[int]             # the last field that Caffe writes; None: the file was cut before it
 
 
-def read_state(path: PathLike) -> State:
+def read_state(path: PathLike) -> TrainingState:
     """SolverState: iter = 1, learned_net = 2, history = 3, current_step = 4."""
     iteration, weights, history, step = 0, "", [], None
     try:
@@ -245,10 +245,10 @@ def read_state(path: PathLike) -> State:
                 step = whole(value, "current_step")
     except Damaged as e:
         raise not_whole(path, ".solverstate", e) from None
-    return State(iteration, weights, [blob.array(path) for blob in history], step)
+    return TrainingState(iteration, weights, [blob.array(path) for blob in history], step)
 
 
-def write_state(path: PathLike, state: State) -> None:
+def write_state(path: PathLike, state: TrainingState) -> None:
     parts = [whole_number(1, state.iteration), *enclosed(2, [state.weights.encode()])]
     for array in state.history:
         parts += enclosed(3, blob_parts(array_blob(array)))

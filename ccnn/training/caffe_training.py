@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 
 def prepare(solver, weights: Optional[Path] = None, gpu: Optional[int] = None, restart: bool = False,
-            split: Optional[str] = None) -> "Training":
+            split: Optional[str] = None) -> "CaffeTraining":
     """Check a training before Caffe starts, and find where it begins.
 
     The snapshot prefix is locked from here to the end of the training, so that no two of them write the same files.
@@ -68,14 +68,14 @@ def prepare(solver, weights: Optional[Path] = None, gpu: Optional[int] = None, r
         if restart:
             remove_snapshots(prefix)
             Path(f"{prefix}.log").unlink(missing_ok=True)
-        training = begin(Training(solver, shapes, held, samples, gpu), weights)
+        training = begin(CaffeTraining(solver, shapes, held, samples, gpu), weights)
         training.net = net if split else None
         if not training.finished:
             failure.pop_all()
     return training
 
 
-def begin(training: "Training", weights: Optional[Path]) -> "Training":
+def begin(training: "CaffeTraining", weights: Optional[Path]) -> "CaffeTraining":
     """Find out where a training begins, and with what."""
     solver, shapes = training.solver, training.shapes
     prefix = Path(solver.snapshot_prefix)
@@ -130,7 +130,7 @@ def find_caffe() -> str:
     return found
 
 
-class Training:
+class CaffeTraining:
     """One run of `caffe train`. start() it, poll() it until that is true; run() does both.
 
     Caffe ends with the thread that has called start(), however that ended.
@@ -342,13 +342,13 @@ class Training:
         return where
 
 
-def run_all(trainings: Sequence[Training], jobs: int) -> None:
+def run_all(trainings: Sequence[CaffeTraining], jobs: int) -> None:
     """Run trainings, `jobs` at a time, each on one core; one bar shows the iterations of all.
 
     Where one fails, or ^C comes, the others are ended too.
     """
-    waiting: list[Training] = [training for training in trainings if not training.finished]
-    busy: list[Training] = []
+    waiting: list[CaffeTraining] = [training for training in trainings if not training.finished]
+    busy: list[CaffeTraining] = []
     total = sum(training.solver.max_iter - training.start_at for training in waiting)
     with Progress(total=total, unit="it", desc="training") as bar:
         try:

@@ -24,7 +24,15 @@ from ccnn._util.workers import one_blas_thread
 from ccnn.data.float16 import widen
 from ccnn.data.samples import FeatureSamples
 from ccnn.images.labels import VOID, read_classes
-from ccnn.nets.caffe_files import Arrays, State, read_caffemodel, read_net, read_state, write_caffemodel, write_state
+from ccnn.nets.caffe_files import (
+    Arrays,
+    TrainingState,
+    read_caffemodel,
+    read_net,
+    read_state,
+    write_caffemodel,
+    write_state,
+)
 from ccnn.nets.weights import check_weights, convolutions
 from ccnn.supervision.baselines import log_softmax
 from ccnn.supervision.builder import ConstraintBuilder, solve_batch
@@ -42,14 +50,14 @@ log = logging.getLogger(__name__)
 
 
 def prepare(solver: Any, weights: Optional[Path] = None, restart: bool = False,
-            memory: Optional["FeatureMemory"] = None) -> "Training":
+            memory: Optional["FeatureMemory"] = None) -> "HeadTraining":
     """Check a training, and find where it begins. The arguments are those of ccnn.training.caffe_training.prepare.
 
     memory : where features are kept, for trainings that share them
     """
     prefix, shapes = Path(solver.snapshot_prefix), convolutions(solver.net)
     check_solver(solver)
-    training = Training(solver, HeadNet(read_net(solver.net), solver.net, memory))
+    training = HeadTraining(solver, HeadNet(read_net(solver.net), solver.net, memory))
     prefix.parent.mkdir(parents=True, exist_ok=True)
     if restart:
         remove_snapshots(prefix)
@@ -208,7 +216,7 @@ class HeadNet:
 
 # Losses: target(what a sample shows, labels, grid), kept for a sample; loss(f, target, diff) fills diff (L x n)
 
-class ConstrainedLoss:
+class ConstrainedHeadLoss:
     """Of layers/constrained_loss.py, as the nets of own_nets use it."""
 
     def __init__(self, layer: Any) -> None:
@@ -261,12 +269,12 @@ class LabelLoss:
         return -float(log_q[labels, known].sum(dtype=float)) / count
 
 
-LOSSES: dict = {"ConstrainedLossLayer": ConstrainedLoss, "SoftmaxWithLoss": LabelLoss}
+LOSSES: dict = {"ConstrainedLossLayer": ConstrainedHeadLoss, "SoftmaxWithLoss": LabelLoss}
 
 
 # The optimiser
 
-class Adam:
+class NumpyAdam:
     """Caffe's: the correction of the moments is in the rate, and delta is added to the square root.
 
     g = sum of the gradients / iter_size + weight_decay decay_mult w
@@ -291,7 +299,7 @@ class Adam:
 
 # A training
 
-class Training:
+class HeadTraining:
     """One round of a training; it writes what `caffe train` writes.
 
     start_at    the iteration at which it begins
@@ -323,7 +331,7 @@ class Training:
         self.parameters = self.net.random(self.solver.random_seed)
         if source:
             self.parameters = self.net.from_arrays({**self.net.to_arrays(self.parameters), **read_caffemodel(source)})
-        self.adam = Adam(self.solver, self.net.rates, self.net.decays, self.parameters)
+        self.adam = NumpyAdam(self.solver, self.net.rates, self.net.decays, self.parameters)
         if state:
             count = len(self.parameters)
             for moments, kept in ((self.adam.m, state.history[:count]), (self.adam.v, state.history[count:])):
@@ -386,7 +394,7 @@ class Training:
         weights = self.snapshot_path(iteration, ".caffemodel")
         write_caffemodel(weights, self.net.to_arrays(self.parameters))
         history = in_caffes_shapes([*self.adam.m, *self.adam.v])
-        write_state(self.snapshot_path(iteration, ".solverstate"), State(iteration, str(weights), history, 0))
+        write_state(self.snapshot_path(iteration, ".solverstate"), TrainingState(iteration, str(weights), history, 0))
 
 
 def in_caffes_shapes(arrays: list[np.ndarray]) -> list[np.ndarray]:

@@ -1,6 +1,6 @@
 """Layers of Caffe as modules of PyTorch, one entry of LAYERS per type.
 
-    module = LAYERS[layer.type](layer, setting)     # ValueError: a setting of the layer that has no counterpart
+    module = LAYERS[layer.type](layer, context)     # ValueError: a setting of the layer that has no counterpart
     top = module(*bottoms)                          # a tensor, or a tuple of them
 
 The names of the tops, and where the bottoms come from, are the net's concern (ccnn.training.torch_engine.net).
@@ -18,7 +18,7 @@ from ccnn.nets.weights import Shapes
 from ccnn.supervision.constrained_loss import LOSSES
 
 
-class Setting(NamedTuple):
+class LayerContext(NamedTuple):
     """What a layer cannot know from its own message."""
     shapes: Shapes                  # of the convolutions' weights
     generator: torch.Generator      # of the first weights
@@ -30,7 +30,7 @@ class Layer(torch.nn.Module):
 
     takes_supervision = False       # all bottoms but the first stay on the CPU, if they come from the data layer
 
-    def __init__(self, layer: Any, setting: Setting) -> None:
+    def __init__(self, layer: Any, context: LayerContext) -> None:
         super().__init__()
         self.in_place = len(layer.bottom) == 1 and list(layer.bottom) == list(layer.top)
 
@@ -38,17 +38,17 @@ class Layer(torch.nn.Module):
 class Convolution(Layer):
     """Weights O x C x h x w and a bias, each with its multiples of the solver's rate and decay."""
 
-    def __init__(self, layer: Any, setting: Setting) -> None:
-        super().__init__(layer, setting)
+    def __init__(self, layer: Any, context: LayerContext) -> None:
+        super().__init__(layer, context)
         p = layer.convolution_param
         self.stride, self.padding, self.dilation = (pair(p, *default) for default in (
             ("stride", 1), ("pad", 0), ("dilation", 1)))
         self.groups = p.group
         if p.axis != 1 or len(layer.bottom) != 1:
             raise ValueError("has another axis or several bottoms")
-        shape = setting.shapes[layer.name]
-        self.weight = filled(shape, p.weight_filler, setting.generator)
-        self.bias = filled(shape[:1], p.bias_filler, setting.generator) if p.bias_term else None
+        shape = context.shapes[layer.name]
+        self.weight = filled(shape, p.weight_filler, context.generator)
+        self.bias = filled(shape[:1], p.bias_filler, context.generator) if p.bias_term else None
         self.rates, self.decays = ([getattr(layer.param[k], name) if k < len(layer.param) else 1.0 for k in range(2)]
                                    for name in ("lr_mult", "decay_mult"))
         for parameter, rate in zip(self.parameters(), self.rates):
@@ -74,8 +74,8 @@ def filled(shape: tuple[int, ...], filler: Any, generator: torch.Generator) -> t
 class Pooling(Layer):
     """Caffe rounds the number of windows up; one that would begin behind the image and its padding is left out."""
 
-    def __init__(self, layer: Any, setting: Setting) -> None:
-        super().__init__(layer, setting)
+    def __init__(self, layer: Any, context: LayerContext) -> None:
+        super().__init__(layer, context)
         p = layer.pooling_param
         if p.pool == p.STOCHASTIC:
             raise ValueError("pools at random")
@@ -94,8 +94,8 @@ class Pooling(Layer):
 
 
 class ReLU(Layer):
-    def __init__(self, layer: Any, setting: Setting) -> None:
-        super().__init__(layer, setting)
+    def __init__(self, layer: Any, context: LayerContext) -> None:
+        super().__init__(layer, context)
         if layer.relu_param.negative_slope:
             raise ValueError("has a negative slope")
 
@@ -104,8 +104,8 @@ class ReLU(Layer):
 
 
 class Dropout(Layer):
-    def __init__(self, layer: Any, setting: Setting) -> None:
-        super().__init__(layer, setting)
+    def __init__(self, layer: Any, context: LayerContext) -> None:
+        super().__init__(layer, context)
         self.ratio = layer.dropout_param.dropout_ratio
 
     def forward(self, x):
@@ -115,8 +115,8 @@ class Dropout(Layer):
 class Power(Layer):
     """(shift + scale x)^power"""
 
-    def __init__(self, layer: Any, setting: Setting) -> None:
-        super().__init__(layer, setting)
+    def __init__(self, layer: Any, context: LayerContext) -> None:
+        super().__init__(layer, context)
         p = layer.power_param
         self.power, self.scale, self.shift = p.power, p.scale, p.shift
 
@@ -127,8 +127,8 @@ class Power(Layer):
 
 
 class Concat(Layer):
-    def __init__(self, layer: Any, setting: Setting) -> None:
-        super().__init__(layer, setting)
+    def __init__(self, layer: Any, context: LayerContext) -> None:
+        super().__init__(layer, context)
         self.axis = layer.concat_param.axis
 
     def forward(self, *bottoms):
@@ -136,8 +136,8 @@ class Concat(Layer):
 
 
 class Slice(Layer):
-    def __init__(self, layer: Any, setting: Setting) -> None:
-        super().__init__(layer, setting)
+    def __init__(self, layer: Any, context: LayerContext) -> None:
+        super().__init__(layer, context)
         p = layer.slice_param
         self.axis, self.points, self.tops = p.axis, list(p.slice_point), len(layer.top)
 
@@ -148,8 +148,8 @@ class Slice(Layer):
 class Reshape(Layer):
     """0 keeps a side, -1 finds it."""
 
-    def __init__(self, layer: Any, setting: Setting) -> None:
-        super().__init__(layer, setting)
+    def __init__(self, layer: Any, context: LayerContext) -> None:
+        super().__init__(layer, context)
         p = layer.reshape_param
         self.sides = list(p.shape.dim)
         if p.axis or p.num_axes != -1:
@@ -162,8 +162,8 @@ class Reshape(Layer):
 class Bias(Layer):
     """x + b, the axes of b being those of x from `axis` on."""
 
-    def __init__(self, layer: Any, setting: Setting) -> None:
-        super().__init__(layer, setting)
+    def __init__(self, layer: Any, context: LayerContext) -> None:
+        super().__init__(layer, context)
         self.axis = layer.bias_param.axis
         if len(layer.bottom) != 2:
             raise ValueError("has a bias of its own")
@@ -183,8 +183,8 @@ class SoftmaxWithLoss(Layer):
 
     takes_supervision = True
 
-    def __init__(self, layer: Any, setting: Setting) -> None:
-        super().__init__(layer, setting)
+    def __init__(self, layer: Any, context: LayerContext) -> None:
+        super().__init__(layer, context)
         p = layer.loss_param
         self.ignored = p.ignore_label if p.HasField("ignore_label") else -1
         if p.HasField("normalize") or p.normalization != p.VALID or layer.softmax_param.axis != 1:
@@ -205,8 +205,8 @@ class SoftmaxWithLoss(Layer):
 class SigmoidCrossEntropyLoss(Layer):
     """The sum over the entries, the mean over the images."""
 
-    def __init__(self, layer: Any, setting: Setting) -> None:
-        super().__init__(layer, setting)
+    def __init__(self, layer: Any, context: LayerContext) -> None:
+        super().__init__(layer, context)
         if layer.HasField("loss_param"):
             raise ValueError("has a normalisation of its own")
 
@@ -220,13 +220,13 @@ class PythonLoss(Layer):
 
     takes_supervision = True
 
-    def __init__(self, layer: Any, setting: Setting) -> None:
-        super().__init__(layer, setting)
+    def __init__(self, layer: Any, context: LayerContext) -> None:
+        super().__init__(layer, context)
         name = layer.python_param.layer
         if name not in LOSSES:
             raise ValueError(f"is the Python layer {name!r}")
         self.loss = LOSSES[name](layer.python_param.param_str, len(layer.bottom), len(layer.top), name,
-                                 setting.processes)
+                                 context.processes)
         self.diagnostics = len(layer.top) > 1
 
     def forward(self, scores, *supervision):

@@ -7,7 +7,7 @@ import torch
 from ccnn._util.errors import Unable, UserError
 from ccnn._util.files import PathLike
 from ccnn.nets.caffe_files import Arrays
-from ccnn.training.torch_engine.layers import LAYERS, Convolution, Layer, Setting
+from ccnn.training.torch_engine.layers import LAYERS, Convolution, Layer, LayerContext
 
 
 class Net(torch.nn.Module):
@@ -18,12 +18,12 @@ class Net(torch.nn.Module):
     on_the_cpu    what the data layer delivers for the losses alone: supervision, which they want there
     """
 
-    def __init__(self, net: Any, where: PathLike, setting: Setting) -> None:
+    def __init__(self, net: Any, where: PathLike, context: LayerContext) -> None:
         """net : NetParameter   where : its name in an error"""
         super().__init__()
         self.where = where
         self.layers = [layer for layer in net.layer if not is_source(layer)]
-        self.parts = torch.nn.ModuleList(self.build(layer, setting) for layer in self.layers)
+        self.parts = torch.nn.ModuleList(self.build(layer, context) for layer in self.layers)
         self.sources = [top for layer in net.layer if is_source(layer) for top in layer.top]
         self.loss_weights = {blob: weight for layer in self.layers for blob, weight in loss_weights(layer).items()}
         used = {blob for layer in self.layers for blob in layer.bottom}
@@ -34,13 +34,13 @@ class Net(torch.nn.Module):
         if not self.loss_weights:
             raise UserError(f"{where}: has no loss to train with")
 
-    def build(self, layer: Any, setting: Setting) -> Layer:
+    def build(self, layer: Any, context: LayerContext) -> Layer:
         if layer.type not in LAYERS:
             raise self.unknown(layer, f"is of type {layer.type!r}")
         if layer.include or layer.exclude or layer.propagate_down or any(param.name for param in layer.param):
             raise self.unknown(layer, "has rules of inclusion or propagation, or shares its weights")
         try:
-            return LAYERS[layer.type](layer, setting)
+            return LAYERS[layer.type](layer, context)
         except UserError:
             raise
         except ValueError as problem:

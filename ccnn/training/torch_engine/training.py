@@ -25,7 +25,7 @@ from ccnn._util.errors import UserError
 from ccnn._util.files import unlock
 from ccnn._util.progress import Progress
 from ccnn.nets.caffe_files import (
-    State,
+    TrainingState,
     parse_net,
     parse_solver,
     read_caffemodel,
@@ -39,7 +39,7 @@ from ccnn.training import caffe_training, schedule
 from ccnn.training.caffe_log import Writer
 from ccnn.training.caffe_training import open_samples, signals_call
 from ccnn.training.torch_engine import devices
-from ccnn.training.torch_engine.layers import Setting
+from ccnn.training.torch_engine.layers import LayerContext
 from ccnn.training.torch_engine.net import Net, to_array
 from ccnn.training.torch_engine.optimisers import OPTIMISERS, check_solver
 from ccnn.training.torch_engine.processes import Group, check_division, check_same, facts_of, join
@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 
 
 def prepare(solver: Any, weights: Optional[Path] = None, split: Optional[str] = None, device: str = "auto",
-            precision: str = "float32", deterministic: bool = False, group: Optional[Group] = None) -> "Training":
+            precision: str = "float32", deterministic: bool = False, group: Optional[Group] = None) -> "TorchTraining":
     """Check a training, and find where it begins. The first arguments are those of caffe_training.prepare.
 
     device, precision, deterministic : see ccnn.training.torch_engine.devices
@@ -68,7 +68,7 @@ def prepare(solver: Any, weights: Optional[Path] = None, split: Optional[str] = 
         text, net, start_at = group.share(
             plan and (str(plan.solver), str(plan.net or read_net(solver.net)), plan.start_at))
         with group.together():
-            training = Training(text, net, start_at, group, place, deterministic)
+            training = TorchTraining(text, net, start_at, group, place, deterministic)
             facts = facts_of(training.samples)
         told = group.gather((platform.node(), facts))
         with group.together():
@@ -80,7 +80,7 @@ def prepare(solver: Any, weights: Optional[Path] = None, split: Optional[str] = 
     return training
 
 
-class Training:
+class TorchTraining:
     """One training, or the part of it that this process computes.
 
     start_at    the iteration at which it begins
@@ -101,7 +101,7 @@ class Training:
         generator.manual_seed(seed)
         # a continued run does not draw the same dropout again, and no two processes draw the same
         devices.settle(place, deterministic, seed + start_at + 1_000_003 * group.number, group.neighbours)
-        self.net = Net(message, s.net, Setting(convolutions(s.net), generator, group.size))
+        self.net = Net(message, s.net, LayerContext(convolutions(s.net), generator, group.size))
         self.tops = self.net.sources
         if len(self.tops) != len(self.samples.tops):
             raise UserError(f"{s.net}: the data layer has {len(self.tops)} tops, its settings name "
@@ -124,7 +124,7 @@ class Training:
     def snapshot_path(self, iteration: int, suffix: str) -> Path:
         return Path(f"{self.solver.snapshot_prefix}_iter_{iteration}{suffix}")
 
-    def load(self, plan: caffe_training.Training) -> None:
+    def load(self, plan: caffe_training.CaffeTraining) -> None:
         """The weights and moments with which it begins."""
         self.beginning = plan.beginning
         if plan.finished:
@@ -249,4 +249,5 @@ class Training:
         kept.line(f"Snapshotting to binary proto file {weights}")
         write_caffemodel(weights, self.net.arrays())
         history = [to_array(moment) for moment in self.optimiser.history]
-        write_state(state, State(iteration, str(weights), history, schedule.steps_taken(self.solver, iteration)))
+        step = schedule.steps_taken(self.solver, iteration)
+        write_state(state, TrainingState(iteration, str(weights), history, step))
