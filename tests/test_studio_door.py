@@ -208,7 +208,7 @@ def test_a_renaming_that_is_killed_is_finished_later(photos, writes, monkeypatch
     with monkeypatch.context() as patch:
         for place, name in ((studio_album, "save"), (studio_album, "rewrite"), (Path, "unlink")):
             patch.setattr(place, name, counted(getattr(place, name)))
-        patch.setattr("ccnn.annotations.edit_tag_table.rewrite", counted(studio_album.rewrite))
+        patch.setattr("ccnn.annotations.table_editor.rewrite", counted(studio_album.rewrite))
         with contextlib.suppress(Killed):
             album.rename_class("cat", "lion")
     again = opened()

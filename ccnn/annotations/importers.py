@@ -3,7 +3,7 @@
     kind, images, skipped = read_source("export.json")          # {image name: Labels(tags, large, boxes, place)}
     found = read_masks("export.json")                           # the same as masks, drawn one after the other
 
-    a table            CSV, see ccnn.annotations.tag_table: tags alone
+    a table            CSV, see ccnn.annotations.table_reader: tags alone
     a folder per class photos/cat/*.jpg; a photograph that lies in two folders has both tags
     masks              a folder of label PNGs, as ccnn segment writes them
     VOC XML            a folder of files, one per photograph, as labelImg and others write them
@@ -34,7 +34,7 @@ from ccnn.annotations.label_studio import read_label_studio, read_label_studio_m
 from ccnn.annotations.labelme import is_labelme, read_labelme
 from ccnn.annotations.mask_files import list_masks, read_mask_files
 from ccnn.annotations.regions import LabelledPhotograph, Object
-from ccnn.annotations.tag_table import Labels, merged, read_table
+from ccnn.annotations.table_reader import Labels, merged, read_table
 from ccnn.annotations.yolo import label_files, names_file, read_names, read_yolo
 from ccnn.images.labels import BACKGROUND, VOC_CLASSES, VOID
 from ccnn.images.listing import list_photographs

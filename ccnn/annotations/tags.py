@@ -3,13 +3,13 @@ import numpy as np
 
 from ccnn._util.errors import UserError
 from ccnn._util.text import plain
-from ccnn.annotations.tag_table import read_table, split_tags
+from ccnn.annotations.table_reader import read_table, split_tags
 from ccnn.images.ids import image_id
 from ccnn.images.labels import BACKGROUND, not_a_class
 
 
 def read_tags(path, classes):
-    """{id: (present, large)}, each (L,) bool, from a table; ccnn.annotations.tag_table says how a table may be written.
+    """{id: (present, large)}, each (L,) bool, from a table, written as ccnn.annotations.table_reader says.
 
     Where it does not say what is large, nothing is.
     """

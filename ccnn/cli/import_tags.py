@@ -26,7 +26,7 @@ from ccnn._util.files import rewrite
 from ccnn._util.text import printable, some
 from ccnn.annotations.importers import draw, read_masks, read_source
 from ccnn.annotations.label_formats import check_name
-from ccnn.annotations.tag_table import merged, split_tags
+from ccnn.annotations.table_reader import merged, split_tags
 from ccnn.cli import command
 from ccnn.images.formats import READ, SUFFIX
 from ccnn.images.ids import inside

@@ -27,7 +27,7 @@ from ccnn._util.files import digest, rewrite, save
 from ccnn._util.foreign_files import decode, parse_json, read_bytes
 from ccnn._util.text import and_more, plural
 from ccnn._util.work_folder import WORK, check_links
-from ccnn.annotations.edit_tag_table import TagFile
+from ccnn.annotations.table_editor import TagFile
 from ccnn.data.samples import SCRIBBLES
 from ccnn.images.formats import SUFFIX
 from ccnn.images.ids import inside

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Optional
 
 from ccnn._util.files import rewrite
-from ccnn.annotations.tag_table import Columns, find_columns, read_rows, read_table
+from ccnn.annotations.table_reader import Columns, find_columns, read_rows, read_table
 from ccnn.images.ids import image_id
 
 HEADER = ["image", "tags", "large"]
