@@ -1,4 +1,4 @@
-"""How much of an image is background: known, or guessed from the images for which it is known."""
+"""The share of an image that is background: given, or estimated from the images for which it is given."""
 import csv
 
 import numpy as np

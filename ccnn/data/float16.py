@@ -1,4 +1,4 @@
-"""float16 to float32."""
+"""float16 to float32, faster than NumPy."""
 import numpy as np
 
 

@@ -63,7 +63,7 @@ FILES = {       # what DataSet takes
                                                         'the classes, or "skip" it: its pixels are background'),
 }
 
-VIEW = {        # what of an image is shown, and in which order images come
+VIEW = {        # which part of an image a sample has, and the order of the images
     "tops": Setting(NAMES, ["data", "tags"], "what to deliver, in the order of the layer's tops: `data` and blobs of "
                                              "ccnn.supervision.kinds"),
     "size": Setting(WHOLE, 0, "long side to which images are reduced first; 0: as they are"),

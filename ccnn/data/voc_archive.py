@@ -1,8 +1,8 @@
 """PASCAL VOC 2012 and SBD, from their archives to the paper's training set.
 
 build() makes VOCdevkit/VOC2012 as VOC's archive has it, and adds SegmentationClassAug, masks of VOC where VOC has
-one, else of SBD, and the list train_aug. The list is written last, after every count and size was checked: where it
-stands, the data are whole.
+one, else of SBD, and the list train_aug. The list is written last, after every count and size was checked: if it is
+there, the data are complete.
 """
 import contextlib
 import io

@@ -1,10 +1,10 @@
-"""The folder as the page sees it: photographs by number, classes, tags, scribbles. The files are the truth.
+"""The folder as the page sees it: photographs by number, classes, tags, scribbles. The files always win.
 
     album = Album(Path("photos"))
     album.refresh()                     # what has changed outside since the last time
     album.put_tags([Change(3, 12, ("cat",), ())])
 
-Every change is written to the files that ccnn learn reads before any page is told. Each photograph has a
+Every change is written to the files that ccnn learn reads before any page hears of it. Each photograph has a
 revision, which grows with every change of it: who changes a photograph says which revision was seen, so that two pages
 do not overwrite each other. One thread at a time may call what changes something. The album's own revision grows last:
 what another thread has found out under a revision is whole.

@@ -1,4 +1,4 @@
-"""Server-sent events: what happens, told to every open page.
+"""Server-sent events: every change, sent to every open page.
 
     hub.send("status", {...})           # from the thread of the event loop
     async for text in hub.listen(): ...

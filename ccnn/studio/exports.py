@@ -1,4 +1,4 @@
-"""What one takes along: masks in any of the formats of ccnn.annotations.label_formats."""
+"""Downloads: masks in any of the formats of ccnn.annotations.label_formats."""
 import io
 import zipfile
 from collections import Counter

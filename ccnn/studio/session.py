@@ -1,4 +1,4 @@
-"""The studio itself: the folder, the loop of training, what the model says, and who is listed of it.
+"""The state of the studio: the folder, the running training, the model's predictions, the list of photographs.
 
     session = Session(root)
     await session.open()               # and from now on it works in the background
