@@ -33,7 +33,7 @@ def constraints(A, b, beta, allowed, regions, matrix):
     return Constraints.from_matrix(matrix, b, beta, allowed)
 
 
-def answers(messages):
+def timings(messages):
     sets, turn = {}, 0
     for what, name, *rest in messages:
         if what == "load":
@@ -59,6 +59,6 @@ def messages(stream):
 if __name__ == "__main__":
     out = os.fdopen(os.dup(1), "wb")        # whatever prints goes to stderr
     os.dup2(2, 1)
-    for answer in answers(messages(sys.stdin.buffer)):
-        pickle.dump(answer, out)
+    for timing in timings(messages(sys.stdin.buffer)):
+        pickle.dump(timing, out)
         out.flush()

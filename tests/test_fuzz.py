@@ -29,7 +29,7 @@ pytestmark = pytest.mark.faults
 
 HANG = 120              # seconds, on a machine however busy
 IMAGE, MASK = "voc/JPEGImages/2007_000001.jpg", "voc/SegmentationClass/2007_000001.png"
-SPLIT, XML = "voc/ImageSets/Segmentation/val.txt", "voc/Annotations/2007_000001.xml"
+SPLIT = "voc/ImageSets/Segmentation/val.txt"
 NET, WEIGHTS, ABOUT, PRESET = "net/tiny.prototxt", "net/tiny.caffemodel", "net/tiny.json", "net/crf.json"
 
 TRAIN = """

@@ -1,7 +1,7 @@
 """Work spread over a Dask cluster: on this machine, or on many.
 
     with connected("local", jobs=4) as jobs:                    # or tcp://HOST:PORT, tls://HOST:PORT, FILE
-        for answer in in_processes(function, tasks, jobs):      # as with a number of processes
+        for result in in_processes(function, tasks, jobs):      # as with a number of processes
             ...
 
 Workers run what they are sent. The workers of "local" listen on 127.0.0.1 alone and accept nobody without the
@@ -68,7 +68,7 @@ class Cluster:
 
         A task whose worker ends is done again by another. Where that happens again and again, the cause may be
         another task of the same worker: such tasks wait until all others are done. Then they are tried one at a
-        time, and one that ends its worker again has the answer failed(why, *task).
+        time, and one that ends its worker again gets the result failed(why, *task).
         """
         import cloudpickle
         from distributed.scheduler import KilledWorker
@@ -79,7 +79,7 @@ class Cluster:
         in_a_row = 0
         for task, future in self.finished(call, tasks):
             try:
-                answer = self.answer(future)
+                result = self.result(future)
             except KilledWorker:
                 suspects.append(task)
                 in_a_row += 1
@@ -89,14 +89,14 @@ class Cluster:
                                     "workers per machine") from None
                 continue
             in_a_row = 0
-            yield answer
+            yield result
         for task, future in self.finished(call, suspects, alone=True):
             try:
-                answer = self.answer(future)
+                result = self.result(future)
             except KilledWorker as e:
-                answer = failed(f"ended its worker process {2 * (e.allowed_failures + 1)} times, the last "
+                result = failed(f"ended its worker process {2 * (e.allowed_failures + 1)} times, the last "
                                 f"{e.allowed_failures + 1} alone; left out. Is it too large for the memory?", *task)
-            yield answer
+            yield result
 
     def finished(self, call: Callable, tasks: Iterable[tuple], alone: bool = False) -> Iterator[tuple]:
         """Yield (task, future) as tasks finish. The scheduler knows of a few tasks per worker at a time, or of a
@@ -138,7 +138,7 @@ class Cluster:
             log.warning("%s has no worker now; waiting for one", self.where)
         self.workers, self.next_look = present, time.monotonic() + INTERVAL
 
-    def answer(self, future: Any) -> Any:
+    def result(self, future: Any) -> Any:
         """What the function has returned; or raise what it raised."""
         from concurrent.futures import CancelledError
         try:

@@ -51,7 +51,7 @@ def in_processes(function: Callable[..., Result], tasks: Iterable[tuple], jobs: 
             what it loads, and has one thread for linear algebra: as many jobs as cores do not disturb each other.
             "fork": they share what this process has loaded, and the function need not be one that pickles.
             A cluster's workers are as those of "spawn".
-    failed  failed(why, *task) is the answer for a task that ends every worker of a cluster that tries it.
+    failed  failed(why, *task) is the result for a task that ends every worker of a cluster that tries it.
 
     Where the system ends a worker, most likely for lack of memory, the work goes on with one worker less: tasks that
     were not finished are done again. So a task must be safe to repeat.

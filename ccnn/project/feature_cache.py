@@ -102,7 +102,7 @@ class MapWriter:
 
 
 def no_map(why: str, file: str, path: Path) -> ImageError:
-    """The answer for a photograph that ends its worker."""
+    """The result for a photograph that ends its worker."""
     return ImageError(f"{file}: {why}")
 
 

@@ -11,8 +11,6 @@ from ccnn._util.system import cores
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4        # of mallopt(3)
 
-DEVICES, PRECISIONS = ("auto", "cpu", "cuda", "mps"), ("float32", "bf16")
-
 
 class Place(NamedTuple):
     device: torch.device
@@ -51,8 +49,8 @@ def find_place(device: str = "auto", precision: str = "float32", number: int = 0
     return Place(torch.device(device, number) if device == "cuda" else torch.device(device), precision == "bf16")
 
 
-def settle(place: Place, deterministic: bool, seed: int, neighbours: int = 1) -> None:
-    """The settings of PyTorch that hold for the whole process."""
+def configure(place: Place, deterministic: bool, seed: int, neighbours: int = 1) -> None:
+    """Set what PyTorch keeps for the whole process."""
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)

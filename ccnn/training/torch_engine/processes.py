@@ -7,7 +7,7 @@ DistributedDataParallel makes every process's gradient the mean over all. So N p
 float32, and N can differ from one run to the next. Dropout draws from another seed in each: with it the weights are
 other ones, and as good.
 
-An error of any process is one line of one of them: who speaks is settled through torchrun's store, which outlives them.
+An error of any process becomes one line, printed by one of them: torchrun's store, which outlives them, decides which.
 """
 import contextlib
 import hashlib
@@ -79,7 +79,7 @@ class Group(NamedTuple):
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """Whatever a process raises inside, all end, and one tells."""
+        """If one process raises an error inside, all end, and one of them reports it."""
         error = None
         try:
             yield
@@ -94,14 +94,14 @@ class Group(NamedTuple):
             raise error
 
     @contextlib.contextmanager
-    def telling_once(self) -> Iterator[None]:
-        """Of what ends the processes one by one inside, the first tells: the others have lost it by its end."""
+    def reporting_once(self) -> Iterator[None]:
+        """The first process that an error ends inside reports it: the others fail because that one has gone."""
         try:
             yield
         except (RuntimeError, UserError, OSError) as error:
             if self.size == 1 or (isinstance(error, RuntimeError) and not lost(error)):
                 raise
-            if self.store.add("told", 1) > 1:
+            if self.store.add("reported", 1) > 1:
                 self.end_elsewhere()
             if isinstance(error, RuntimeError):
                 raise UserError(f"another process of this training has ended; is there enough memory? The same command "
@@ -155,10 +155,10 @@ def facts_of(samples: Any) -> dict[str, str]:
             "table of tags": checksum(str(samples.csv and sorted(map(str, samples.csv.items()))))}
 
 
-def check_same(told: list[tuple[str, dict[str, str]]]) -> None:
-    """UserError unless all have the same; told : (machine, facts) of every process"""
-    host, mine = told[0]
-    for number, (other, facts) in enumerate(told):
+def check_same(gathered: list[tuple[str, dict[str, str]]]) -> None:
+    """UserError unless all have the same facts. gathered : (machine, facts) of every process"""
+    host, mine = gathered[0]
+    for number, (other, facts) in enumerate(gathered):
         for name, value in zip(mine, facts.values()):
             if value != mine[name]:
                 raise UserError(f"process {number} on {other} has another {name} than process 0 on {host}; give all "

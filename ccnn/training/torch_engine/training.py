@@ -70,9 +70,9 @@ def prepare(solver: Any, weights: Optional[Path] = None, split: Optional[str] = 
         with group.together():
             training = TorchTraining(text, net, start_at, group, place, deterministic)
             facts = facts_of(training.samples)
-        told = group.gather((platform.node(), facts))
+        gathered = group.gather((platform.node(), facts))
         with group.together():
-            check_same(told)
+            check_same(gathered)
         if plan:
             training.load(plan)
         training.begin()
@@ -100,7 +100,7 @@ class TorchTraining:
         seed = s.random_seed if s.random_seed >= 0 else generator.seed() % 2**31
         generator.manual_seed(seed)
         # a continued run does not draw the same dropout again, and no two processes draw the same
-        devices.settle(place, deterministic, seed + start_at + 1_000_003 * group.number, group.neighbours)
+        devices.configure(place, deterministic, seed + start_at + 1_000_003 * group.number, group.neighbours)
         self.net = Net(message, s.net, LayerContext(convolutions(s.net), generator, group.size))
         self.tops = self.net.sources
         if len(self.tops) != len(self.samples.tops):
@@ -160,7 +160,7 @@ class TorchTraining:
                 "_iter_")[0], smoothing=0.1, mininterval=1, disable=not leads))
             self.reader = Reader(self.samples, self.tops, self.numbers(), self.place.pinned)
             open_until_the_end.callback(self.reader.close)
-            with self.group.telling_once():
+            with self.group.reporting_once():
                 stopped = self.steps(kept, bar)
                 self.group.leave()
             return stopped
