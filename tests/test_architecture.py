@@ -130,6 +130,16 @@ def double_names(root):
                     yield f"{path.relative_to(root)}: {node.name} as in {first[node.name].relative_to(root)}"
 
 
+def prints(root):
+    """Modules that print to stdout, outside of the commands: a library logs, or returns."""
+    for _, path, tree in python_files(root):
+        room = path.relative_to(root).parts
+        if room[0] == "ccnn" and room[1] != "cli":
+            yield from (f"{path.relative_to(root)}:{node.lineno}: prints" for node in ast.walk(tree)
+                        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print"
+                        and "file" not in [keyword.arg for keyword in node.keywords])
+
+
 def tools_of_tools(root):
     """Tools that import a tool. They share tools/_activate.py alone."""
     tools = {path.stem for path in (root / "tools").glob("*.py")} - {"_activate"}
@@ -262,8 +272,8 @@ def unportable(root):
                 yield from (f"{name}: {found[0]}" for found in UNPORTABLE.finditer(path.read_text()))
 
 
-CHECKS = [wrong_arrows, wrong_doors, strange_rooms, double_names, tools_of_tools, path_edits, eager_imports, old_names,
-          private_places, missing_files, wrong_modes, different_durations, unnamed_modules,
+CHECKS = [wrong_arrows, wrong_doors, strange_rooms, double_names, prints, tools_of_tools, path_edits, eager_imports,
+          old_names, private_places, missing_files, wrong_modes, different_durations, unnamed_modules,
           unportable]
 
 
@@ -291,6 +301,7 @@ FAULTS = [
     (wrong_doors, "ccnn/images/a.py", "from . import reading"),
     (wrong_doors, "ccnn/attic/a.py", ""),
     (strange_rooms, "ccnn/images/__init__.py", "from ccnn.images.reading import f"),
+    (prints, "ccnn/images/a.py", "def f():\n    print(1)"),
     (double_names, "ccnn/images/a.py", "class Scores:\n    pass"),
     (tools_of_tools, "tools/a.py", "from infer import main"),
     (tools_of_tools, "tools/a.py", "def f():\n    from tools import infer"),

@@ -14,6 +14,7 @@ every request. ^C ends it.
 import asyncio
 import os
 import secrets
+from functools import partial
 from pathlib import Path
 
 from ccnn._util.errors import UserError
@@ -39,7 +40,7 @@ def main(argv=None):
                               args.jobs, args.photos, studio)
     try:
         asyncio.run(serving.serve(service, server.find_port(args.port, host=args.host), args.host,
-                                  secrets.token_urlsafe(24)))
+                                  secrets.token_urlsafe(24), partial(print, flush=True)))
     except KeyboardInterrupt:
         command.say("ended")
 

@@ -15,6 +15,7 @@ Only this machine can open the page, and only with the address that is printed. 
 import asyncio
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 from ccnn._util.errors import UserError
@@ -40,7 +41,8 @@ def main(argv=None):
     ports = [args.port] if args.port else [*server.last_port(folder), PORT]
     try:
         with one_blas_thread():
-            asyncio.run(server.serve(folder, server.find_port(*ports), args.steps, args.no_browser))
+            asyncio.run(server.serve(folder, server.find_port(*ports), args.steps, args.no_browser,
+                                     partial(print, flush=True)))
     except KeyboardInterrupt:                       # the way to end it, after which every child has ended
         command.say(f"closed; tags and model are in {folder}")
     held.close()

@@ -21,7 +21,7 @@ import string
 import tempfile
 import urllib.request
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 from urllib.parse import quote, urljoin, urlsplit
 
 import numpy as np
@@ -357,7 +357,9 @@ def application(service: Service) -> Starlette:
     return app
 
 
-async def serve(service: Service, opened: socket.socket, host: str, token: str) -> None:
+async def serve(service: Service, opened: socket.socket, host: str, token: str,
+                announce: Callable[[str], None]) -> None:
+    """announce : takes the address of the page, as soon as it can be opened"""
     import uvicorn
 
     from ccnn.studio.server import configuration
@@ -367,5 +369,5 @@ async def serve(service: Service, opened: socket.socket, host: str, token: str) 
     class Server(uvicorn.Server):
         async def startup(self, sockets=None):
             await super().startup(sockets)
-            print(f"http://{host}:{port}/" + ("" if access.open else f"?token={token}"), flush=True)
+            announce(f"http://{host}:{port}/" + ("" if access.open else f"?token={token}"))
     await Server(configuration(access)).serve(sockets=[opened])

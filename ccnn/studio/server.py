@@ -12,7 +12,7 @@ import socket
 import sys
 import webbrowser
 from pathlib import Path
-from typing import Optional
+from typing import Callable, Optional
 
 from ccnn._util.errors import UserError
 from ccnn._util.files import save
@@ -101,7 +101,9 @@ def configuration(app):
         http=connection_class(), loop="asyncio", lifespan="on", timeout_graceful_shutdown=2, timeout_keep_alive=60)
 
 
-async def serve(folder: Path, opened: socket.socket, steps: Optional[int], quiet: bool) -> None:
+async def serve(folder: Path, opened: socket.socket, steps: Optional[int], quiet: bool,
+                announce: Callable[[str], None]) -> None:
+    """announce : takes the address of the page, as soon as it can be opened"""
     import uvicorn
 
     from ccnn.studio.access import AccessControl, forward
@@ -120,7 +122,7 @@ async def serve(folder: Path, opened: socket.socket, steps: Optional[int], quiet
         async def startup(self, sockets=None):
             await super().startup(sockets)
             save(session.place / "port", str(port).encode())
-            print(f"http://127.0.0.1:{port}/?token={token}", flush=True)
+            announce(f"http://127.0.0.1:{port}/?token={token}")
             if not quiet and (os.environ.get("DISPLAY") or sys.platform == "darwin"):
                 # Everybody may read the arguments of a browser, so they name a file that nobody else may read. It lies
                 # with the photographs, because a browser in a sandbox does not see the folders for temporary files.
