@@ -225,6 +225,21 @@ def test_a_net_computes_where_it_lies(here):
         assert all(moment.is_meta for moment in optimiser.history)
 
 
+def test_a_small_net_computes_on_one_thread(monkeypatch):
+    """A second one costs a head CPU time."""
+    before = torch.get_num_threads()
+    monkeypatch.setattr(devices, "THREADS", 3)
+    monkeypatch.setattr(devices, "cores", lambda: 8)
+    found = {}
+    try:
+        for weights, neighbours in ((43_050, 1), (43_050, 2), (20_000_000, 1), (20_000_000, 2), (20_000_000, 9)):
+            devices.configure(devices.Place(torch.device("cpu")), False, 0, weights, neighbours)
+            found[weights, neighbours] = torch.get_num_threads()
+    finally:
+        torch.set_num_threads(before)
+    assert list(found.values()) == [1, 1, 3, 4, 1]
+
+
 @pytest.mark.parametrize("name", ["ccnn_size", "em_adapt", "head_tags"])
 def test_bfloat16(name, here):
     """Convolutions are less precise, weights are not; channels-last and autocast, as on a GPU."""

@@ -11,6 +11,10 @@ from ccnn._util.system import cores
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4        # of mallopt(3)
 
+SMALL = 10**6                   # weights: a net of fewer computes on one thread; a second costs CPU time
+
+THREADS = torch.get_num_threads()       # what OMP_NUM_THREADS says, or one per core
+
 
 class Place(NamedTuple):
     device: torch.device
@@ -49,14 +53,14 @@ def find_place(device: str = "auto", precision: str = "float32", number: int = 0
     return Place(torch.device(device, number) if device == "cuda" else torch.device(device), precision == "bf16")
 
 
-def configure(place: Place, deterministic: bool, seed: int, neighbours: int = 1) -> None:
-    """Set what PyTorch keeps for the whole process."""
+def configure(place: Place, deterministic: bool, seed: int, weights: int, neighbours: int = 1) -> None:
+    """The settings of PyTorch that hold for the whole process. weights : how many the net has"""
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.benchmark = False          # images differ in size: every size would be tried again
-    if neighbours > 1:                              # torchrun gives one thread to each
-        torch.set_num_threads(max(1, cores() // neighbours))
+    threads = THREADS if neighbours == 1 else cores() // neighbours         # torchrun gives one thread to each
+    torch.set_num_threads(1 if weights < SMALL else max(1, threads))
     if place.device.type == "cpu":
         keep_memory()
     torch.manual_seed(seed)

@@ -99,9 +99,11 @@ class TorchTraining:
         generator = torch.Generator()
         seed = s.random_seed if s.random_seed >= 0 else generator.seed() % 2**31
         generator.manual_seed(seed)
+        shapes = convolutions(s.net)
         # a continued run does not draw the same dropout again, and no two processes draw the same
-        devices.configure(place, deterministic, seed + start_at + 1_000_003 * group.number, group.neighbours)
-        self.net = Net(message, s.net, LayerContext(convolutions(s.net), generator, group.size))
+        devices.configure(place, deterministic, seed + start_at + 1_000_003 * group.number,
+                          sum(map(math.prod, shapes.values())), group.neighbours)
+        self.net = Net(message, s.net, LayerContext(shapes, generator, group.size))
         self.tops = self.net.sources
         if len(self.tops) != len(self.samples.tops):
             raise UserError(f"{s.net}: the data layer has {len(self.tops)} tops, its settings name "
