@@ -104,6 +104,13 @@ def test_without_activate_a_tool_goes_on_in_the_private_runtime(python_bin, tmp_
     (["segmnet"], 2, "'segmnet' is not a command; did you mean 'segment'?"),
     (["score", "a", "--voc", "nowhere"], 2, "ccnn score: error: --voc nowhere: no such folder"),
     (["train", "--help"], 0, "usage: ccnn train"),
+    (["segment"], 2, "ccnn segment: error: the following arguments are required: --out; ccnn segment --help explains"),
+    (["show", "log", "a.log"], 2, "ccnn show log: error: the following arguments are required: --out; ccnn show log"),
+    (["learn", "--steps", "nan", "."], 2, "--steps: need a whole number, at least 1; got 'nan'"),
+    (["serve", "--port", "99999"], 2, "--port: need a port, at most 65535; got '99999'"),
+    (["studio", "--port", "99999"], 2, "--port: need a port, at most 65535; got '99999'"),
+    (["segment", "--out", __file__, "a.jpg"], 2, "is a file; name a folder for the masks"),
+    (["train", str(ROOT)], 2, "is not a file"),
 ])
 def test_the_command(words, status, said, capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["ccnn"])
@@ -111,6 +118,7 @@ def test_the_command(words, status, said, capsys, monkeypatch):
         main(words)
     printed = capsys.readouterr()
     assert (exit.value.code or 0) == status and said in (printed.err if status else printed.out)
+    assert len(printed.err.splitlines()) == (1 if status else 0)
 
 
 def test_the_package_runs_as_a_module(python_bin, tmp_path):

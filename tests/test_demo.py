@@ -340,8 +340,10 @@ def test_step_tells_areas_and_bounds_of_the_solution(tmp_path):
 
 
 @pytest.mark.skipif(not (DATA / "vgg16_conv.caffemodel").exists(), reason="needs VGG-16: ccnn init-weights")
-def test_the_demonstration_without_caffe(tmp_path, monkeypatch, capsys):
-    """ccnn demo: few photographs and steps; it leaves a stranger's folder alone, and what the user has changed."""
+def test_the_demonstration_without_caffe(tmp_path, monkeypatch, capsys, caplog):
+    """ccnn demo: few photographs and steps; it leaves a stranger's folder alone, and what the user has changed. It
+    follows its own advice: some photographs show no class."""
+    caplog.set_level("INFO", "ccnn")
     monkeypatch.setattr(cli_demo, "PHOTOGRAPHS", 10)
     monkeypatch.setattr(cli_demo, "NEW", 2)
     folder = tmp_path / "here"
@@ -349,6 +351,7 @@ def test_the_demonstration_without_caffe(tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().out
     assert float(re.search(r"mean IoU on 2 new photographs: ([\d.]+)", said)[1]) > 15       # all background: 14
     assert sorted(path.name for path in (folder / "masks").glob("*.png")) == ["10.png", "11.png"]
+    assert "Few photographs show a class" in caplog.text and "Every photograph shows" not in caplog.text
     tags = folder / "photos/tags.csv"
     before = tags.stat().st_mtime_ns
     assert cli_demo.draw(folder).keys() == {"10", "11"} and tags.stat().st_mtime_ns == before

@@ -197,5 +197,5 @@ def test_each_engine_is_what_its_name_says(tmp_path, monkeypatch):
 
 
 def test_a_gpu_is_for_caffe(tiny, monkeypatch):
-    with pytest.raises(Unable, match="--gpu 0: ONNX Runtime runs on the CPU here; use --engine caffe"):
+    with pytest.raises(Unable, match="--gpu 0: ONNX Runtime runs on the CPU here; leave --gpu out"):
         load_forward(tiny[0], [tiny[1]], "fc8", "onnx", gpu=0)

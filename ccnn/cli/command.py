@@ -16,9 +16,16 @@ from ccnn._util.settings import sizes_of
 from ccnn._util.text import printable
 
 
+class Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong with the arguments, and where they are explained."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, printable(f"{self.prog}: error: {' '.join(message.split())}; {self.prog} --help explains\n"))
+
+
 def parser(doc: Optional[str]) -> argparse.ArgumentParser:
-    """An ArgumentParser whose --help opens with the tool's docstring, line breaks kept."""
-    return argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """A Parser whose --help opens with the tool's docstring, line breaks kept."""
+    return Parser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
 def count(text: str) -> int:
@@ -26,6 +33,14 @@ def count(text: str) -> int:
     value = int(text) if text.isdecimal() else 0
     if value < 1:
         raise argparse.ArgumentTypeError(f"need a whole number, at least 1; got {text!r}")
+    return value
+
+
+def port(text: str) -> int:
+    """An argparse type: a port of this machine."""
+    value = count(text)
+    if value >= 1 << 16:
+        raise argparse.ArgumentTypeError(f"need a port, at most 65535; got {text!r}")
     return value
 
 

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from ccnn._util.errors import UserError
 from ccnn._util.files import warn_if_there
+from ccnn._util.settings import sizes_of
 from ccnn.cli import command
 from ccnn.inference.export import CONTRACT, export_model
 from ccnn.inference.predict import find_model
@@ -41,7 +42,7 @@ def main(argv=None):
     warn_if_there(args.out)
     difference = export_model(files, args.out)
     print(f"{args.out}: {args.out.stat().st_size / 1e6:.1f} MB, {len(files.classes) - 1} classes, photographs of "
-          f"{files.size} pixels; its scores are the model's to {difference:.0e}")
+          f"{' and '.join(map(str, sizes_of(files.size)))} pixels; its scores are the model's to {difference:.0e}")
     if files.without_cue:
         print(f"{args.out}: without the model's cue ({files.settings['cue']['name']}), which is a net of its own; "
               "masks are those of ccnn segment --cue none")

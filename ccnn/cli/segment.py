@@ -32,6 +32,7 @@ import os
 from pathlib import Path
 
 from ccnn._util.cluster import connected
+from ccnn._util.errors import UserError
 from ccnn._util.files import remove_parts
 from ccnn._util.progress import Progress
 from ccnn.annotations.tags import tagged
@@ -99,6 +100,8 @@ def parse_args(argv):
     command.add_crf_engine_option(add)
     add("--force", action="store_true", help="make masks again, and overwrite those made with different settings")
     args = parser.parse_args(argv)
+    if args.out.exists() and not args.out.is_dir():
+        raise UserError(f"--out {args.out}: is a file; name a folder for the masks")
     args.jobs = args.jobs or (os.cpu_count() if args.gpu is None else 1)
     if args.crf and args.crf not in (*PRESETS, MODELS_OWN) and not args.crf.endswith(".json") and \
             (Path(args.crf).exists() or glob.has_magic(args.crf)):      # `--crf cat.jpg`: a photograph, no preset

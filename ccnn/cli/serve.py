@@ -50,7 +50,7 @@ def parse_args(argv):
     add = parser.add_argument
     add("model", nargs="?", type=Path, help="photos/model.ccnn of ccnn learn (default: the model that comes with the "
         "package, which knows VOC's 20 classes)")
-    add("--port", type=command.count, default=PORT, metavar="N", help="if it is taken, another (default: %(default)s)")
+    add("--port", type=command.port, default=PORT, metavar="N", help="if it is taken, another (default: %(default)s)")
     add("--host", default="127.0.0.1", metavar="ADDRESS", help="the address to listen on (default: %(default)s, this "
         "machine alone); 0.0.0.0 is every one, and a request then needs the token")
     add("--crf", nargs="?", const=True, choices=(True, *PRESETS), metavar="PRESET",

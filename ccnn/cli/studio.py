@@ -78,7 +78,7 @@ def parse_args(argv):
     parser = command.parser(__doc__)
     add = parser.add_argument
     add("photos", nargs="?", type=Path, help=f"the folder; without it, you are asked (default: {DEFAULT})")
-    add("--port", type=command.count, metavar="N",
+    add("--port", type=command.port, metavar="N",
         help=f"if it is taken, another (default: that of the last time, or {PORT})")
     add("--steps", type=command.count, metavar="N", help="of a training, as ccnn learn takes them")
     add("--no-browser", action="store_true", help="print the address only")

@@ -112,7 +112,7 @@ def parse_args(argv):
         if getattr(args, name) is not None:
             raise UserError(f"--{name}: is for the other engine, not for --engine {args.engine}")
     if not args.solver.is_file():
-        raise UserError(f"{args.solver}: no such file")
+        raise UserError(f"{args.solver}: {'is not a file' if args.solver.exists() else 'no such file'}")
     if args.weights and not args.weights.is_file():
         raise UserError(f"{args.weights}: no such file; ccnn init-weights makes it")
     return args

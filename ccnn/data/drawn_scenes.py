@@ -110,13 +110,16 @@ def areas(rng):
     return rng.uniform(0.32, 0.55) * rng.dirichlet(np.full(number, 6))
 
 
-def scene(rng):
-    """Draw one image: (H x W x 3 uint8, H x W uint8 label ids with a void rim, [(label, x0, y0, x1, y1)])."""
+def scene(rng, objects=True):
+    """Draw one image, with objects or the background alone.
+
+    Returns (H x W x 3 uint8, H x W uint8 label ids with a void rim, [(label, x0, y0, x1, y1)]).
+    """
     h, w = (FINE * s for s in SHAPES[rng.integers(len(SHAPES))])
     y, x = np.mgrid[:h, :w] + 0.5
     image, mask = clutter(rng, h, w), np.zeros((h, w), int)
     boxes = []
-    wanted = areas(rng)
+    wanted = areas(rng) if objects else np.array([])
     labels = rng.permutation(len(CLASSES))[:wanted.size]
     for c, area in sorted(zip(labels, wanted), key=lambda pair: -pair[1]):
         parts = 2 if area > 0.2 and rng.random() < 0.35 else 1          # sometimes two of a kind

@@ -66,7 +66,8 @@ def translated(prototxt: PathLike, weights: Sequence[PathLike], blob: str, gpu: 
                ) -> Forward:
     """The net, translated to ONNX in memory: no file of it can be out of date."""
     if gpu is not None:
-        raise Unable(f"--gpu {gpu}: ONNX Runtime runs on the CPU here; use --engine caffe")
+        raise Unable(f"--gpu {gpu}: ONNX Runtime runs on the CPU here; leave --gpu out, or use --engine caffe with a "
+                     "Caffe for GPUs")
     run = start_onnxruntime(lambda: to_onnx(prototxt, weights, blob), prototxt, own_kernels)
 
     def forward_in_onnx(rgb: np.ndarray) -> np.ndarray:
