@@ -69,7 +69,7 @@ test-torch: $(DUAL) .torch/package  ## PyTorch and the package in .torch/, an en
 	@touch $@
 
 test-formats: $(DUAL) .formats/complete  ## masks in the formats of other programs, read by their own libraries
-	OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest -q tests/test_label_formats.py
+	OPENBLAS_NUM_THREADS=1 $(PYTHON) -m pytest -q tests/test_export_formats.py
 
 # Packages that not everybody needs lie in .caffe/packages, beside the library: requirements/NAME.txt pins them.
 .caffe/packages/%.txt: requirements/%.txt $(RUNTIME)

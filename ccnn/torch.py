@@ -29,7 +29,7 @@ import numpy as np
 import ccnn
 from ccnn.crf.dense import NEGLIGIBLE, dense_crf_batch
 from ccnn.solver.constraints import VOID
-from ccnn.supervision import builder as supervision
+from ccnn.supervision import constraint_builder as supervision
 
 
 class ConstrainedLoss(torch.nn.Module):

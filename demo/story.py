@@ -20,7 +20,7 @@ from ccnn.images.reading import read_image, read_mask
 from ccnn.inference.caffe_net import forward, load_net, score_grid
 from ccnn.inference.predict import MODEL
 from ccnn.nets.prototxt import SYSTEMS
-from ccnn.supervision.constraints import area_rows
+from ccnn.supervision.tags_sizes_boxes import area_rows
 from ccnn.training.caffe_log import read_log
 
 # file of scikit-image, what it is, the classes in it. The last one is there because the model fails on part of it.

@@ -72,7 +72,7 @@ def torch_docstrings():
 
 
 def page():
-    known = signatures("solver/constraints.py", "supervision/constraints.py", "solver/dual.pyi", "crf/dense.py",
+    known = signatures("solver/constraints.py", "supervision/tags_sizes_boxes.py", "solver/dual.pyi", "crf/dense.py",
                        "__init__.py", "inference/model.py", "project/estimator.py")
     parts = [OPENING]
     for heading, names in SECTIONS.items():

@@ -37,7 +37,7 @@ from ccnn.project.folder import read_folder
 from ccnn.project.learn import RECIPE, Project
 from ccnn.project.predictions import predict
 from ccnn.project.results import folds, write_list
-from ccnn.supervision import builder
+from ccnn.supervision import constraint_builder
 from ccnn.supervision.cue_rows import BOUNDS, CueBounds, with_cue
 
 SETS = CHOICES["all"]
@@ -152,7 +152,7 @@ def rows(bounds):
     if bounds == BOUNDS:
         return contextlib.nullcontext()
     other = functools.partial(with_cue, bounds=bounds) if bounds else lambda c, S, surfaces: c
-    return mock.patch.object(builder, "with_cue", other)
+    return mock.patch.object(constraint_builder, "with_cue", other)
 
 
 # Tables

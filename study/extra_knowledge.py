@@ -30,10 +30,10 @@ from ccnn.images.reading import read_image, read_mask
 from ccnn.inference.caffe_net import load_caffe, load_net
 from ccnn.paper import TAG_BOUNDS
 from ccnn.solver.constraints import Constraints
-from ccnn.supervision.builder import with_known_pixels
-from ccnn.supervision.constraints import mask_constraints, tag_constraints
+from ccnn.supervision.constraint_builder import with_known_pixels
 from ccnn.supervision.kinds import share_constraints
 from ccnn.supervision.marks import known_cells
+from ccnn.supervision.tags_sizes_boxes import mask_constraints, tag_constraints
 
 EVERY = 40              # images
 CUES = 0.05, 0.2        # the hottest cells of a class, and the coldest of the image: parts of all cells

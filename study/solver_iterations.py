@@ -22,7 +22,7 @@ from ccnn.images.labels import BACKGROUND, LABELS, VOID
 from ccnn.images.reading import read_mask
 from ccnn.inference.caffe_net import load_caffe, load_net
 from ccnn.paper import SIZE_BOUNDS
-from ccnn.supervision.builder import ConstraintBuilder
+from ccnn.supervision.constraint_builder import ConstraintBuilder
 from ccnn.supervision.kinds import SUPERVISION
 
 ROWS = ("tags", "size", "size_10")

@@ -15,7 +15,7 @@ from ccnn.images.grid import sample
 from ccnn.images.labels import BACKGROUND, LABELS
 from ccnn.images.reading import read_image, shrink
 from ccnn.supervision.baselines import adaptive_bias
-from ccnn.supervision.builder import ConstraintBuilder, solve
+from ccnn.supervision.constraint_builder import ConstraintBuilder, solve
 from ccnn.supervision.cue_rows import log_odds
 from ccnn.supervision.kinds import CUE_BLOB, SUPERVISION, TAGS_BLOB
 

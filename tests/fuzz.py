@@ -31,8 +31,8 @@ from ccnn._util import settings
 from ccnn._util.errors import UserError
 from ccnn._util.files import digest
 from ccnn.annotations import label_studio
-from ccnn.annotations.importers import draw, read_masks, read_source
-from ccnn.annotations.label_formats import FORMATS
+from ccnn.annotations.export_formats import FORMATS
+from ccnn.annotations.import_formats import draw, read_masks, read_source
 from ccnn.annotations.table_editor import TagFile
 from ccnn.annotations.tags import read_tags
 from ccnn.annotations.voc_boxes import read_boxes

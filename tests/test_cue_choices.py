@@ -6,7 +6,7 @@ import surfaces
 
 from ccnn._util.errors import UserError
 from ccnn.project.learn import RECIPE
-from ccnn.supervision.builder import ConstraintBuilder
+from ccnn.supervision.constraint_builder import ConstraintBuilder
 from ccnn.supervision.cue_rows import BOUNDS
 from ccnn.supervision.kinds import SUPERVISION
 

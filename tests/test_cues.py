@@ -24,10 +24,10 @@ from ccnn.project.folder import read_folder, reasons
 from ccnn.project.learn import RECIPE, Project, choose_cue
 from ccnn.project.predictions import Prediction
 from ccnn.project.results import cue_facts
-from ccnn.supervision.constraints import area_bounds, tag_constraints
 from ccnn.supervision.crops import Annotation, CroppedAnnotation
 from ccnn.supervision.cue_rows import BOUNDS, EDGE, with_cue
 from ccnn.supervision.rules_file import read_rules
+from ccnn.supervision.tags_sizes_boxes import area_bounds, tag_constraints
 
 CAT = tag_constraints([1, 1, 0])
 

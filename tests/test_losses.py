@@ -12,7 +12,7 @@ import ccnn
 from ccnn._util.errors import UserError
 from ccnn.solver.constraints import Constraints
 from ccnn.supervision.baselines import adaptive_bias
-from ccnn.supervision.constraints import box_constraints, mask_constraints, size_constraints, tag_constraints
+from ccnn.supervision.tags_sizes_boxes import box_constraints, mask_constraints, size_constraints, tag_constraints
 
 L, H, W = 5, 4, 6
 CCNN = "constrained_loss", "ConstrainedLossLayer"

@@ -9,7 +9,7 @@ from ccnn.images.labels import VOID
 from ccnn.images.reading import fit
 from ccnn.project.predictions import Prediction, label_mask, small_shape
 from ccnn.solver.constraints import Constraints
-from ccnn.supervision.constraints import box_constraints, mask_constraints, tag_constraints
+from ccnn.supervision.tags_sizes_boxes import box_constraints, mask_constraints, tag_constraints
 
 GRID, SHAPE = (11, 14), (81, 105)
 

@@ -21,7 +21,7 @@ from ccnn.images.labels import VOC_CLASSES
 from ccnn.images.overlays import colours
 from ccnn.inference.model_file import read_model, write_model
 from ccnn.nets.caffe_files import read_net
-from ccnn.supervision.constraints import size_constraints, tag_constraints
+from ccnn.supervision.tags_sizes_boxes import size_constraints, tag_constraints
 from ccnn.training import caffe_log as caffelog
 
 IDS = [f"2007_{k:06}" for k in range(20)]

@@ -26,8 +26,8 @@ pytest.importorskip("starlette", reason="needs the packages of requirements/stud
 pytest.importorskip("uvicorn", reason="needs the packages of requirements/studio.txt: make test-studio")
 
 from ccnn._util.system import is_running
-from ccnn.annotations.importers import draw as draw_mask
-from ccnn.annotations.importers import read_masks
+from ccnn.annotations.import_formats import draw as draw_mask
+from ccnn.annotations.import_formats import read_masks
 from ccnn.annotations.table_editor import TagFile
 from ccnn.annotations.tags import read_tags
 from ccnn.cli import convert

@@ -15,8 +15,7 @@ from ccnn.data.samples import Samples
 from ccnn.images.labels import BACKGROUND, VOC_CLASSES, VOID
 from ccnn.solver.constraints import Constraints
 from ccnn.supervision.baselines import log_softmax
-from ccnn.supervision.builder import violation
-from ccnn.supervision.constraints import tag_constraints
+from ccnn.supervision.constraint_builder import violation
 from ccnn.supervision.kinds import (
     SIZES_BLOB,
     SUPERVISION,
@@ -27,6 +26,7 @@ from ccnn.supervision.kinds import (
     all_blobs,
     flags,
 )
+from ccnn.supervision.tags_sizes_boxes import tag_constraints
 
 # The entries
 

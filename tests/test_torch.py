@@ -17,7 +17,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs PyTorch: make test-torch installs it beside this Python")
 
 import ccnn  # noqa: E402
-from ccnn.supervision.builder import with_known_pixels as one_with_known_pixels  # noqa: E402
+from ccnn.supervision.constraint_builder import with_known_pixels as one_with_known_pixels  # noqa: E402
 from ccnn.torch import (  # noqa: E402
     ConstrainedLoss,
     box_constraints,

@@ -13,7 +13,7 @@ from PIL import Image
 from ccnn._util import files
 from ccnn._util.errors import UserError
 from ccnn._util.work_folder import WORK
-from ccnn.annotations.importers import read_source
+from ccnn.annotations.import_formats import read_source
 from ccnn.cli import studio as studio_command
 from ccnn.images.reading import read_mask
 from ccnn.inference.model_file import read_model

@@ -3,7 +3,7 @@ from collections import Counter
 
 from ccnn._util.errors import ImageError, UserError
 from ccnn._util.text import plain
-from ccnn.annotations.importers import voc_objects
+from ccnn.annotations.import_formats import voc_objects
 from ccnn.images.labels import BACKGROUND, not_a_class
 
 

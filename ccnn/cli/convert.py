@@ -19,8 +19,8 @@ from ccnn._util.errors import UserError
 from ccnn._util.files import whole_file
 from ccnn._util.progress import Progress
 from ccnn._util.text import plural, some
-from ccnn.annotations.importers import draw, read_masks
-from ccnn.annotations.label_formats import FORMATS, LabelFormat, check_name, describe
+from ccnn.annotations.export_formats import FORMATS, LabelFormat, check_name, describe
+from ccnn.annotations.import_formats import draw, read_masks
 from ccnn.cli import command
 from ccnn.cli.import_tags import known_classes, match_names, show_line, show_list
 from ccnn.images.formats import SUFFIX

@@ -24,8 +24,8 @@ from xml.etree import ElementTree
 from ccnn._util.errors import UserError, nearest
 from ccnn._util.files import rewrite
 from ccnn._util.text import printable, some
-from ccnn.annotations.importers import draw, read_masks, read_source
-from ccnn.annotations.label_formats import check_name
+from ccnn.annotations.export_formats import check_name
+from ccnn.annotations.import_formats import draw, read_masks, read_source
 from ccnn.annotations.table_reader import merged, split_tags
 from ccnn.cli import command
 from ccnn.images.formats import READ, SUFFIX

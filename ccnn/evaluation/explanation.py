@@ -13,9 +13,9 @@ from ccnn._util.settings import read_settings
 from ccnn.evaluation.figures import ALARM, legend_patches
 from ccnn.images.labels import BACKGROUND
 from ccnn.images.overlays import colours
-from ccnn.supervision.builder import ConstraintBuilder, solve
-from ccnn.supervision.constraints import area_rows
+from ccnn.supervision.constraint_builder import ConstraintBuilder, solve
 from ccnn.supervision.kinds import SUPERVISION
+from ccnn.supervision.tags_sizes_boxes import area_rows
 
 SIDE, CHART = 2.0, 4.6          # inches: width of a picture, of the chart of areas
 PLAIN = "#222222"               # a bound that holds by itself

@@ -16,7 +16,7 @@ from ccnn.images.grid import Scores, mean_scores
 from ccnn.images.reading import fit, upright_shape
 from ccnn.nets.caffe_files import parse_net, read_caffemodel
 from ccnn.solver.constraints import Constraints
-from ccnn.supervision.builder import solve
+from ccnn.supervision.constraint_builder import solve
 from ccnn.training.head import HeadNet
 
 if TYPE_CHECKING:

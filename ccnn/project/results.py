@@ -25,7 +25,7 @@ from ccnn.project.folder import json_digest
 from ccnn.project.learn import Project
 from ccnn.project.predictions import Prediction, predict
 from ccnn.project.report import FOUND, NOTICED, SIDES, Report, ReportEntry, Tally, next_steps, write_report
-from ccnn.supervision.constraints import area_bounds
+from ccnn.supervision.tags_sizes_boxes import area_bounds
 from ccnn.training.caffe_log import read_log
 from ccnn.training.caffe_training import run_all
 

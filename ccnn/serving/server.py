@@ -1,7 +1,7 @@
 """A model behind HTTP, for programs, for Label Studio and for a page where one drops a photograph.
 
     POST /segment           the body is a photograph; the answer its mask, PNG. ?format=NAME: json, overlay, or one of
-                            ccnn.annotations.label_formats; ?tags=cat,dog: nothing else will be found; ?crf=1
+                            ccnn.annotations.export_formats; ?tags=cat,dog: nothing else will be found; ?crf=1
     GET  /model             the names of the classes, the version, the limits
     GET  /health, POST /setup, POST /predict, POST /webhook     Label Studio's protocol for ML backends
 
@@ -35,7 +35,7 @@ from ccnn._util.errors import ImageError, UserError
 from ccnn._util.foreign_files import parse_xml_bytes
 from ccnn._util.text import plain
 from ccnn.annotations import coco, label_studio
-from ccnn.annotations.label_formats import FORMATS
+from ccnn.annotations.export_formats import FORMATS
 from ccnn.images.formats import PIXELS
 from ccnn.images.listing import PhotographIndex
 from ccnn.images.overlays import overlay

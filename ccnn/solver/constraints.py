@@ -6,8 +6,8 @@ p is L labels x n pixels; every row is a mean over the pixels, so b is a fractio
 price beta is the number the paper quotes: the most that a row may add to a pixel's score. Labels that
 a pixel cannot take are no rows but a mask, `allowed`: the solver drops them.
 
-The solver (ccnn.solver.dual) takes them with scores from any framework. ccnn.supervision.constraints makes them from
-tags, sizes, boxes and masks.
+The solver (ccnn.solver.dual) takes them with scores from any framework. ccnn.supervision.tags_sizes_boxes makes them
+from tags, sizes, boxes and masks.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""Downloads: masks in any of the formats of ccnn.annotations.label_formats."""
+"""Downloads: masks in any of the formats of ccnn.annotations.export_formats."""
 import io
 import zipfile
 from collections import Counter
@@ -11,8 +11,8 @@ import numpy as np
 
 from ccnn._util.errors import ImageError, UserError
 from ccnn._util.text import some
-from ccnn.annotations.importers import MaskSource
-from ccnn.annotations.label_formats import describe
+from ccnn.annotations.export_formats import describe
+from ccnn.annotations.import_formats import MaskSource
 from ccnn.studio.album import Album, NotThere, Photograph
 from ccnn.studio.predictions import Head, Known, all_classes, computed, full_mask, known_of, read_model_head
 

@@ -37,10 +37,10 @@ from ccnn.project.report import contradictions
 from ccnn.solver.constraints import Constraints
 from ccnn.studio.album import Album, NotThere, Photograph
 from ccnn.supervision.baselines import log_softmax
-from ccnn.supervision.builder import ConstraintBuilder, solve
-from ccnn.supervision.constraints import area_bounds, area_rows, with_area_bounds
+from ccnn.supervision.constraint_builder import ConstraintBuilder, solve
 from ccnn.supervision.kinds import SUPERVISION
 from ccnn.supervision.marks import known_cells, spread_marks
+from ccnn.supervision.tags_sizes_boxes import area_bounds, area_rows, with_area_bounds
 
 SIDE = 320                  # long side of a mask of p
 

@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from ccnn._util.errors import UserError
 from ccnn._util.work_folder import check
-from ccnn.annotations.label_formats import FORMATS, check_name
+from ccnn.annotations.export_formats import FORMATS, check_name
 from ccnn.images.formats import PIXELS
 from ccnn.images.labels import VOID
 from ccnn.images.overlays import colours

@@ -9,7 +9,7 @@ from ccnn._util.settings import COUNT, LABEL_LIST, POSITIVE, SWITCH, TEXT, Setti
 from ccnn.images.labels import VOC_CLASSES, read_classes
 from ccnn.solver.dual import maximize
 from ccnn.supervision.baselines import log_softmax
-from ccnn.supervision.builder import MASK_SHARE, ConstraintBuilder, solve_batch, violation
+from ccnn.supervision.constraint_builder import MASK_SHARE, ConstraintBuilder, solve_batch, violation
 from ccnn.supervision.kinds import CUE_BLOB, LABELS_BLOB, NUMBER_BLOB, SUPERVISION
 from ccnn.supervision.losses import EMAdaptLoss, Loss, MILBaseLoss, MILFCNLoss, finite
 from ccnn.supervision.rules_file import read_rules
@@ -38,7 +38,7 @@ class ConstrainedLoss(Loss):
                share_constraints, size_constraints or box_constraints. "inf" is the price of a hard row
 
     Rules about the classes ("priors") override the bounds of the supervision, and known pixels override both; see
-    ccnn.supervision.builder.
+    ccnn.supervision.constraint_builder.
 
     The gradient is q - p per pixel. At hardness 1 it is the gradient of the optimal value KL + beta' xi; at any other
     hardness, of KL with p held fixed, as in the authors' experiments.
@@ -60,7 +60,7 @@ class ConstrainedLoss(Loss):
         "tol": Setting(POSITIVE, 1e-6, "of ccnn.maximize"),
         "hold": Setting(COUNT, 1, "visits of an image for which its p stays as it is; more than 1 needs the bottom "
                                   "`number`, and hardness 1"),
-        "mask_share": Setting(POSITIVE, MASK_SHARE, "see ccnn.supervision.builder.with_known_pixels"),
+        "mask_share": Setting(POSITIVE, MASK_SHARE, "see ccnn.supervision.constraint_builder.with_known_pixels"),
         "cue": Setting(SWITCH, False, "the map of a cue is known; its blob comes after those of the supervision"),
         "surfaces": Setting(LABEL_LIST, [], "labels of which the cue tells nothing: sky, grass, a crack in a wall"),
         "priors": Setting(optional(TEXT), None, "the path of a constraints.toml: what is known of the classes; see "

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ccnn.solver.constraints import BACKGROUND, Constraints
-from ccnn.supervision.constraints import area_rows
+from ccnn.supervision.tags_sizes_boxes import area_rows
 
 
 class CueBounds(NamedTuple):

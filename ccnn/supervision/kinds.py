@@ -17,7 +17,7 @@ import numpy as np
 
 from ccnn._util.settings import NUMBER, Setting
 from ccnn.solver.constraints import BACKGROUND, Constraints
-from ccnn.supervision.constraints import box_constraints, size_constraints, tag_constraints
+from ccnn.supervision.tags_sizes_boxes import box_constraints, size_constraints, tag_constraints
 
 TRIAL = {"labels": 2, "shape": (2, 2)}       # the score grid of every SupervisionBlob.example
 

@@ -19,9 +19,9 @@ from ccnn._util.settings import COUNT, POSITIVE, SHARE, SWITCH, Setting, read_se
 from ccnn.images.labels import BACKGROUND
 from ccnn.solver.dual import maximize
 from ccnn.supervision.baselines import adaptive_bias, log_mean_exp, log_softmax
-from ccnn.supervision.constraints import mask_constraints
 from ccnn.supervision.cue_rows import log_odds
 from ccnn.supervision.kinds import CUE_BLOB, TAGS_BLOB
+from ccnn.supervision.tags_sizes_boxes import mask_constraints
 
 LARGEST = float(np.finfo(np.float32).max)       # the largest number that a blob can hold
 

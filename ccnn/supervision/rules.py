@@ -22,7 +22,7 @@ from ccnn._util.text import and_more
 from ccnn.images.labels import BACKGROUND
 from ccnn.solver.constraints import Constraints
 from ccnn.solver.dual import maximize
-from ccnn.supervision.constraints import area_rows
+from ccnn.supervision.tags_sizes_boxes import area_rows
 
 EDGES = {               # cells of the grid
     "lower": np.s_[-1:, :], "upper": np.s_[:1, :], "left": np.s_[:, :1], "right": np.s_[:, -1:],

@@ -35,7 +35,7 @@ from ccnn.nets.caffe_files import (
 )
 from ccnn.nets.weights import check_weights, convolutions
 from ccnn.supervision.baselines import log_softmax
-from ccnn.supervision.builder import ConstraintBuilder, solve_batch
+from ccnn.supervision.constraint_builder import ConstraintBuilder, solve_batch
 from ccnn.supervision.kinds import SUPERVISION
 from ccnn.supervision.rules_file import read_rules
 from ccnn.training import caffe_log, schedule

@@ -13,7 +13,7 @@ from PIL import Image
 
 from ccnn._util.errors import Mistakes, UserError
 from ccnn._util.foreign_files import parse_json, parse_xml
-from ccnn.annotations.importers import read_source, voc_objects
+from ccnn.annotations.import_formats import read_source, voc_objects
 from ccnn.annotations.table_reader import Labels, read_table
 from ccnn.cli import import_tags
 from ccnn.images.labels import read_classes

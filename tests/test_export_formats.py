@@ -11,8 +11,8 @@ from PIL import Image
 from scipy import ndimage
 
 from ccnn._util.errors import UserError
-from ccnn.annotations.importers import draw, read_masks, read_source
-from ccnn.annotations.label_formats import FORMATS, describe
+from ccnn.annotations.export_formats import FORMATS, describe
+from ccnn.annotations.import_formats import draw, read_masks, read_source
 from ccnn.annotations.outlines import LEAST, TOLERANCE, area, fill, outlines
 from ccnn.annotations.regions import Brush, packed, run_lengths, uncompressed
 from ccnn.cli import convert, import_tags

@@ -35,9 +35,9 @@ import numpy as np
 
 from ccnn.solver.constraints import Constraints
 from ccnn.solver.dual import Solution, maximize, maximize_batch
-from ccnn.supervision.constraints import mask_constraints
 from ccnn.supervision.cue_rows import with_cue
 from ccnn.supervision.kinds import CUE_BLOB, LABELS_BLOB
+from ccnn.supervision.tags_sizes_boxes import mask_constraints
 
 MASK_SHARE = 0.5        # of the pixels: a mask that labels this many is a segmentation
 

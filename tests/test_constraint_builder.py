@@ -6,7 +6,7 @@ from scipy.special import softmax
 import ccnn
 from ccnn.images.labels import VOID
 from ccnn.solver.constraints import Constraints
-from ccnn.supervision.builder import (
+from ccnn.supervision.constraint_builder import (
     ConstraintBuilder,
     solve,
     solve_batch,
@@ -14,7 +14,9 @@ from ccnn.supervision.builder import (
     with_known_pixels,
     without_rows,
 )
-from ccnn.supervision.constraints import (
+from ccnn.supervision.kinds import SUPERVISION
+from ccnn.supervision.rules_file import read_rules
+from ccnn.supervision.tags_sizes_boxes import (
     AreaRow,
     area_bounds,
     area_rows,
@@ -24,8 +26,6 @@ from ccnn.supervision.constraints import (
     tag_constraints,
     with_area_bounds,
 )
-from ccnn.supervision.kinds import SUPERVISION
-from ccnn.supervision.rules_file import read_rules
 
 CLASSES = ["background", "cat", "dog"]
 SHAPE = (4, 5)
