@@ -115,7 +115,10 @@ def tag_and_train(browser, studio):
         if k < 11:
             page.keyboard.press("ArrowRight")
     expect(page.locator("#tally")).to_have_text("12 of 12 photographs tagged")
+    cell(page, "11.jpg").click()
     train(page)
+    expect(page.locator(".cell.focused")).to_have_attribute("aria-posinset", "1")   # the disputed come first, and are seen
+    assert selected(page) == [] and page.locator("#grid").evaluate("grid => grid.scrollTop") == 0
     page.close()
 
 
@@ -136,6 +139,7 @@ def cell(page, name):
 
 
 def open_large(page, name="00.jpg"):
+    page.locator("#order").select_option("folder")          # news of the model move nothing under the mouse
     cell(page, name).dblclick()
     expect(page.locator("#viewer-title")).to_have_text(name)
     page.locator("#picture").evaluate("picture => picture.decode().then(() => new Promise(requestAnimationFrame))")
@@ -224,7 +228,6 @@ def test_loss_is_drawn(trained, open_page):
 
 def test_a_photograph_opened_large(trained, open_page):
     page = open_page(trained)
-    page.locator("#order").select_option("folder")
     open_large(page)
     overlay = page.locator("#overlay")
     expect(overlay).to_be_visible()
@@ -314,6 +317,30 @@ def test_marks_by_brush_eraser_click_and_keyboard(trained, open_page):
     assert tags_file(trained.folder)["00.jpg"] == "cat"
 
 
+def test_undo_of_a_mark_takes_its_tag_back(studio, open_page):
+    """Also after a reload. A tag that was there before stays."""
+    page, file = open_page(studio), studio.folder / "scribbles/00.png"
+    forget_tags(page)
+    wait_until(page, lambda: not tags_file(studio.folder))
+    open_large(page)
+    page.keyboard.press("b")
+    draw_line(page, (0.2, 0.5), (0.4, 0.5))
+    page.keyboard.press("2")
+    draw_line(page, (0.6, 0.5), (0.8, 0.5))
+    draw_line(page, (0.6, 0.6), (0.8, 0.6))
+    wait_until(page, lambda: tags_file(studio.folder) == {"00.jpg": "cat;dog"} and marks(studio.folder)[48, 68] == 2)
+    expect(page.locator("#viewer-classes [aria-pressed=true]")).to_have_count(2)
+    page.reload()
+    expect(page.locator("#viewer-title")).to_have_text("00.jpg")
+    for press, tags in (("z", "cat;dog"), ("z", "cat"), ("Shift+z", "cat;dog"), ("z", "cat")):
+        page.keyboard.press(f"Control+{press}")
+        expect(page.locator("#viewer-said")).to_have_text(re.compile("Redone" if "Shift" in press else "Undone"))
+        wait_until(page, lambda tags=tags: tags_file(studio.folder) == {"00.jpg": tags})
+    page.keyboard.press("Control+z")
+    wait_until(page, lambda: not tags_file(studio.folder) and not file.exists())
+    expect(page.locator("#messages")).to_be_empty()
+
+
 def test_a_mark_that_is_refused_is_no_step_of_undo(trained, open_page):
     page, table = open_page(trained), trained.folder / "tags.csv"
     expect(page.locator("#undo")).to_be_disabled()
@@ -396,9 +423,15 @@ def test_disputed_photographs_come_first(trained, open_page):
     expect(page.locator(".cell")).to_have_count(11)                     # 00 to 10
     page.locator("#find").fill("")
     page.locator("#order").select_option("folder")
+    page.add_init_script("""new MutationObserver((_, observer) => {
+        if (!document.getElementById("folder").textContent) return
+        window.first = [...document.querySelectorAll(".cell")].find(cell => cell.ariaPosInSet === "1").title
+        observer.disconnect()
+    }).observe(document, {subtree: true, childList: true})""")
     page.reload()
     expect(page.locator("#order")).to_have_value("folder")
-    assert page.locator(".cell").first.get_attribute("title") == "00.jpg"
+    wait_until(page, lambda: shown(page) == names(*range(12)))
+    assert page.evaluate("window.first") == "00.jpg"                    # from the beginning, not after the next news
 
 
 def test_files_to_take_away(trained, open_page, tmp_path):
@@ -495,9 +528,17 @@ def test_corrected_killed_and_trained_again(root, trained, place, open_page, tmp
         wait_until(there, lambda: (folder / "scribbles/11.png").exists())
         assert (marks(folder, "11") == 2).any() and (marks(folder) == drawn).all()
         expect(page.locator("#connection")).to_be_hidden()              # that page is let in again
+        expect(page.locator("#folder")).to_have_text(folder.name)
+        page.evaluate("""() => {
+            const messages = document.getElementById("messages")
+            new MutationObserver(() => { window.said = messages.textContent }).observe(messages, {childList: true})
+        }""")
+        cell(page, "11.jpg").click()                                    # somebody is at it
         expect(there.locator("#model")).to_have_text(model)
         train(there, "#check")
         expect(there.locator("#why-not")).to_have_text("The model knows all tags.")
+        wait_until(page, lambda: "Trained." in (page.evaluate("window.said") or ""))
+        assert selected(page) == names(11)                              # it was not asked for there: nothing moves
         assert (exported(studio)[drawn != 255] == drawn[drawn != 255]).all()
         expect(there.locator("#results tbody tr")).to_have_count(2)     # what was found on photographs held out
         expect(there.locator("#results")).to_contain_text(re.compile(r"\d of \d"))

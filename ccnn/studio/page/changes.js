@@ -12,7 +12,7 @@ export class Changes extends EventTarget {
     saved = new Map()           // number: what the server has, of all these
     overtaken = new Map()       // number: photograph that an event brought meanwhile
     written = new Set()         // names of the photographs of which we keep a change in the browser
-    done = []                   // [{tags: [{before, after}]} or {marks: number, id}], newest last
+    done = []                   // [{tags: [{before, after}]} or {marks: number, id, before}], newest last
     undone = []
     moving = Promise.resolve()      // the step that is being undone or redone
 
@@ -33,7 +33,10 @@ export class Changes extends EventTarget {
     restore() {
         const {kept, classes} = this.store, byName = this.store.byName()
         const decode = entry => {
-            if (entry.marks !== undefined) return {marks: byName.get(entry.marks)?.number, id: entry.id}
+            if (entry.marks !== undefined) {
+                const number = byName.get(entry.marks)?.number
+                return {marks: number, id: entry.id, before: entry.before && numbered(entry.before, number, classes)}
+            }
             return {tags: entry.tags.map(({name, before, after}) => {
                 const number = byName.get(name)?.number
                 return {before: numbered(before, number, classes), after: numbered(after, number, classes)}
@@ -71,9 +74,9 @@ export class Changes extends EventTarget {
         return steps.length
     }
 
-    /* Something was marked in a photograph: a step that can be undone, too. */
-    marked(number, id) {
-        this.note({marks: number, id})
+    /* Something was marked in a photograph: a step that can be undone, too. before: its tags, if the marks bring one. */
+    marked(number, {id, before}) {
+        this.note({marks: number, id, before})
     }
 
     /* The server did not take these marks: there is nothing to undo. */
@@ -113,7 +116,10 @@ export class Changes extends EventTarget {
         }
         to.push(entry)
         this.keepHistory()
-        if (entry.marks !== undefined) return [entry.marks]
+        if (entry.marks !== undefined) {
+            if (which === "undo" && entry.before) this.want([entry.before])
+            return [entry.marks]
+        }
         this.want(entry.tags.map(step => which === "undo" ? step.before : step.after))
         return entry.tags.map(step => step.after.number)
     }
@@ -122,9 +128,11 @@ export class Changes extends EventTarget {
         const {kept, classes, photographs} = this.store
         const name = number => photographs.get(number).name
         let room = MOST_UNDONE
-        const encode = entries => entries.filter(({tags}) => (room -= tags?.length ?? 1) >= 0).map(({marks, id, tags}) =>
-            tags ? {tags: tags.map(({before, after}) => ({name: name(after.number), before: named(before, classes),
-                                                          after: named(after, classes)}))} : {marks: name(marks), id})
+        const encode = entries => entries.filter(({tags}) => (room -= tags?.length ?? 1) >= 0).map(
+            ({marks, id, before, tags}) => tags
+                ? {tags: tags.map(({before, after}) => ({name: name(after.number), before: named(before, classes),
+                                                         after: named(after, classes)}))}
+                : {marks: name(marks), id, before: before && named(before, classes)})
         for (const which of ["done", "undone"]) kept.write(which, encode(this[which].toReversed()).toReversed())
         this.dispatchEvent(new Event("change"))
     }

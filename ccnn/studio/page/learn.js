@@ -5,10 +5,12 @@ import {byId, element, nameElement, say} from "./element.js"
 import {texts} from "./texts.js"
 
 export class LearnPanel {
+    asked = false               // for the training under way, on this page
+
     constructor(store) {
         this.store = store
-        byId("train").onclick = () => this.ask("POST", "/api/train", {})
-        byId("check").onclick = () => this.ask("POST", "/api/train", {check: true})
+        byId("train").onclick = () => this.train({})
+        byId("check").onclick = () => this.train({check: true})
         byId("stop").onclick = () => {
             this.stopped = true
             this.ask("POST", "/api/stop", {})
@@ -17,6 +19,11 @@ export class LearnPanel {
         store.addEventListener("status", () => this.show())
         store.addEventListener("classes", () => this.show())
         store.addEventListener("loss", () => this.drawLoss())
+    }
+
+    train(options) {
+        this.asked = true
+        this.ask("POST", "/api/train", options)
     }
 
     async ask(method, path, body) {

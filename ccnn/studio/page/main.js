@@ -31,10 +31,10 @@ const viewer = new Viewer(store, {
         grid.goTo(place)
         return grid.focusedNumber()
     },
-    marked: (number, id) => changes.marked(number, id),
+    marked: (number, step) => changes.marked(number, step),
     closed: () => byId("grid").focus(),
 })
-new LearnPanel(store)
+const learnPanel = new LearnPanel(store)
 new OutPanel(store)
 new Adding(announce)
 
@@ -194,7 +194,7 @@ byId("order").onchange = () => {
     list()
 }
 
-/* Until somebody touches the page, and after each training, the order follows what the model says. */
+/* The order follows what the model says until somebody touches the page, and after a training asked for here. */
 let touched = false, listedFor = null           // null: no news yet; "": there was no model
 for (const event of ["keydown", "pointerdown"]) addEventListener(event, () => { touched = true }, true)
 
@@ -206,12 +206,17 @@ function followModel() {
     if (isTrained) listedFor = version
     else if (store.status) listedFor ??= ""
     if (!isTrained && touched) return
-    list()
+    const moves = !trainedHere || !touched || learnPanel.asked          // else somebody may be tagging: nothing jumps
+    if (isTrained) learnPanel.asked = false
+    if (moves) list()
+    else showUpdate()
     if (!touched && !viewer.isOpen) grid.goTo(0)        // keys act on what is seen
     if (!trainedHere || viewer.isOpen) return
     const disputed = listing(store.present(), store.predictions, {filter: "disputed"}).length
-    message(texts.trained(disputed, byId("order").value))
-    if (!grid.selected.size) grid.goTo(0)
+    message(texts.trained(disputed, moves && byId("order").value))
+    if (!moves || grid.selected.size && !grid.fleeting) return
+    grid.selected.clear()
+    grid.goTo(0)
 }
 
 store.addEventListener("photographs", ({detail}) => {
@@ -294,6 +299,7 @@ for (const button of document.querySelectorAll("nav [data-view]")) {
 /* On a phone one part is seen at a time. */
 function showView(view) {
     document.body.dataset.view = view
+    document.querySelector("aside").scrollTop = 0
     for (const button of document.querySelectorAll("nav [data-view]")) {
         button.setAttribute("aria-current", button.dataset.view === view)
     }
@@ -348,8 +354,7 @@ try {
     byId("order").value = store.kept.read("order", "doubt")
     changes.restore()
     viewer.scribbles.restore()
-    if (byId("order").value !== "folder") list()
-    if (!grid.list.length) list()               // an empty folder: say what to do
+    list()                                      // in that order; an empty folder says what to do
     say(byId("folder"), store.folder)
     document.title = `${store.folder} – ${texts.title}`
     showUndo()

@@ -1,6 +1,7 @@
 /* Marks on a photograph, which correct its mask: shown as they are drawn, then sent; the server's picture of all marks
    takes their place when it has come. What waits is kept in the browser until the server has it. */
 import {Refused, address, call, connected} from "./api.js"
+import {sorted} from "./tags.js"
 
 export const ERASE = 255
 
@@ -76,15 +77,24 @@ export class Scribbles extends EventTarget {
 
     // --- sending ---------------------------------------------------------------------------------------------------
 
-    /* strokes: one step of undo. Returns their id. */
+    /* strokes: one step of undo. Returns their id, and the tags before if these strokes bring one: undo takes it back. */
     put(strokes) {
-        const id = crypto.randomUUID()
+        const id = crypto.randomUUID(), before = this.tagsBefore(strokes)
         this.queue.push({id, number: this.number, strokes})
         this.current = []
         this.keepWaiting()
         this.changed()
         this.send()
-        return id
+        return {id, before}
+    }
+
+    tagsBefore(strokes) {
+        const drawn = strokes => strokes.map(({label}) => label).filter(label => label > 0 && label !== ERASE)
+        const {tags, large} = this.store.photographs.get(this.number)
+        const waiting = this.queue.filter(({number}) => number === this.number).flatMap(({strokes}) => drawn(strokes))
+        const there = sorted([...tags ?? [], ...waiting])
+        if (drawn(strokes).every(label => there.includes(label))) return null
+        return {number: this.number, tags: there.length ? there : tags, large}
     }
 
     /* Strokes that an earlier page has left. */

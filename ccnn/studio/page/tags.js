@@ -2,7 +2,7 @@
 
    tags: null is no decision, [] is "none of the classes". */
 
-const sorted = labels => [...new Set(labels)].sort((a, b) => a - b)
+export const sorted = labels => [...new Set(labels)].sort((a, b) => a - b)
 
 /* Give the tag to all; take it from all if all have it. Without its last tag a photograph is undecided. */
 export function toggleTag(photographs, label) {

@@ -23,7 +23,7 @@ export class Tools {
     at = null                   // where the pointer is, on the screen; null: not over the photograph
     region = null               // the answer of the server: what a click would give
 
-    /* swiped(move): to the next photograph, or the previous; marked(id): something was drawn */
+    /* swiped(move): to the next photograph, or the previous; marked(step): something was drawn */
     constructor(store, scribbles, {swiped, marked}) {
         Object.assign(this, {store, scribbles, swiped, marked})
         this.canvas = byId("strokes")

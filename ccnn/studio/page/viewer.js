@@ -17,14 +17,14 @@ export class Viewer {
     flipped = false             // F is held down: the mask before the training
 
     /* press(action, label): a class key; step(move): the number of the photograph so many places on, or null;
-       marked(number, id): something was drawn; closed(number) */
+       marked(number, step): something was drawn; closed(number) */
     constructor(store, {press, step, marked, closed}) {
         this.store = store
         this.step = step
         this.dialog = byId("viewer")
         this.areas = new Areas(store)
         this.scribbles = new Scribbles(store)
-        this.tools = new Tools(store, this.scribbles, {swiped: move => this.go(move), marked: id => marked(this.number, id)})
+        this.tools = new Tools(store, this.scribbles, {swiped: move => this.go(move), marked: step => marked(this.number, step)})
         this.keys = new ClassBar(byId("viewer-classes"), store, {acted: () => this.acted(), press})
         this.makeLayers()
         byId("close").onclick = () => this.dialog.close()
