@@ -424,7 +424,7 @@ def test_disputed_photographs_come_first(trained, open_page):
     page.locator("#find").fill("")
     page.locator("#order").select_option("folder")
     page.add_init_script("""new MutationObserver((_, observer) => {
-        if (!document.getElementById("folder").textContent) return
+        if (!document.getElementById("folder")?.textContent) return
         window.first = [...document.querySelectorAll(".cell")].find(cell => cell.ariaPosInSet === "1").title
         observer.disconnect()
     }).observe(document, {subtree: true, childList: true})""")

@@ -6,6 +6,7 @@ import {texts} from "./texts.js"
 
 export class LearnPanel {
     asked = false               // for the training under way, on this page
+    ran = false                 // a training was seen under way
 
     constructor(store) {
         this.store = store
@@ -38,6 +39,7 @@ export class LearnPanel {
         const {status} = this.store
         if (!status) return
         const {features, training, model} = status, running = training.phase !== "idle"
+        this.ran ||= running
         this.showFeatures(features)
         const hadFocus = ["train", "check", "stop"].includes(document.activeElement.id)
         byId("train").hidden = byId("check").hidden = running

@@ -200,14 +200,15 @@ for (const event of ["keydown", "pointerdown"]) addEventListener(event, () => { 
 
 function followModel() {
     const model = store.status?.model, version = model?.final ? model.version : null
-    const isTrained = version && version !== listedFor, trainedHere = isTrained && listedFor !== null
+    const isTrained = version && version !== listedFor
+    const trainedHere = isTrained && listedFor !== null && learnPanel.ran       // else it was only read from its file
     const isOld = ({number}) => store.predictions.has(number) && store.predictions.get(number).version !== version
     if (isTrained && touched && store.present().some(isOld)) return             // the rest is on its way
     if (isTrained) listedFor = version
     else if (store.status) listedFor ??= ""
     if (!isTrained && touched) return
     const moves = !trainedHere || !touched || learnPanel.asked          // else somebody may be tagging: nothing jumps
-    if (isTrained) learnPanel.asked = false
+    if (isTrained) learnPanel.asked = learnPanel.ran = false
     if (moves) list()
     else showUpdate()
     if (!touched && !viewer.isOpen) grid.goTo(0)        // keys act on what is seen
