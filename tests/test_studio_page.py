@@ -117,7 +117,7 @@ def tag_and_train(browser, studio):
     expect(page.locator("#tally")).to_have_text("12 of 12 photographs tagged")
     cell(page, "11.jpg").click()
     train(page)
-    expect(page.locator(".cell.focused")).to_have_attribute("aria-posinset", "1")   # the disputed come first, and are seen
+    expect(page.locator(".cell.focused")).to_have_attribute("aria-posinset", "1")   # disputed, and seen
     assert selected(page) == [] and page.locator("#grid").evaluate("grid => grid.scrollTop") == 0
     page.close()
 
