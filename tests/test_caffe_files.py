@@ -13,8 +13,8 @@ from caffe.proto import caffe_pb2
 from conftest import ROOT
 
 from ccnn._util.errors import UserError
-from ccnn.nets.caffe_files import (LARGEST, State, only_weights, read_caffemodel, read_state, stored_layers,
-                                   write_caffemodel, write_state)
+from ccnn.nets.caffe_files import (LARGEST, TrainingState, only_weights, read_caffemodel, read_state,
+                                   stored_layers, write_caffemodel, write_state)
 from ccnn.nets.protobuf_wire import enclosed, varint, whole_number
 from ccnn.training.snapshots import check_snapshot
 
@@ -241,7 +241,7 @@ def test_pipes_and_devices_are_not_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for weights, said in ((tmp_path / "pipe", "pipe: is a pipe or a device"), ("/dev/zero", "zero: is a pipe or a device"),
                           (tmp_path, "is a folder")):
-        write_state(tmp_path / "a_iter_5.solverstate", State(5, str(weights), [], 1))
+        write_state(tmp_path / "a_iter_5.solverstate", TrainingState(5, str(weights), [], 1))
         with pytest.raises(UserError, match=said):
             check_snapshot(tmp_path / "a_iter_5.solverstate", {}, caffe_pb2.SolverParameter(type="SGD"))
 
