@@ -13,8 +13,16 @@ from caffe.proto import caffe_pb2
 from conftest import ROOT
 
 from ccnn._util.errors import UserError
-from ccnn.nets.caffe_files import (LARGEST, TrainingState, only_weights, read_caffemodel, read_state,
-                                   stored_layers, write_caffemodel, write_state)
+from ccnn.nets.caffe_files import (
+    LARGEST,
+    TrainingState,
+    only_weights,
+    read_caffemodel,
+    read_state,
+    stored_layers,
+    write_caffemodel,
+    write_state,
+)
 from ccnn.nets.protobuf_wire import enclosed, varint, whole_number
 from ccnn.training.snapshots import check_snapshot
 
@@ -239,7 +247,7 @@ def test_a_file_larger_than_any_model_is_not_read(tmp_path):
 def test_pipes_and_devices_are_not_read(tmp_path):
     """The state of a training names its weights; a stranger's may name what never ends."""
     os.mkfifo(tmp_path / "pipe")
-    for weights, said in ((tmp_path / "pipe", "pipe: is a pipe or a device"), ("/dev/zero", "zero: is a pipe or a device"),
+    for weights, said in ((tmp_path / "pipe", "is a pipe or a device"), ("/dev/zero", "is a pipe or a device"),
                           (tmp_path, "is a folder")):
         write_state(tmp_path / "a_iter_5.solverstate", TrainingState(5, str(weights), [], 1))
         with pytest.raises(UserError, match=said):
