@@ -68,7 +68,7 @@ class Studio:
         if body is not None and not isinstance(body, bytes):
             body, usual["Content-Type"] = json.dumps(body).encode(), "application/json"
         usual = {**usual, **(headers or {}), **changes}
-        connection = http.client.HTTPConnection(self.host, timeout=120)
+        connection = http.client.HTTPConnection(self.host, timeout=LIMIT)
         try:
             connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
             for key, value in usual.items():

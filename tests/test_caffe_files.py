@@ -1,5 +1,6 @@
 """Weights and training states, read and written without Caffe: the same numbers as with Caffe, or one line."""
 import math
+import os
 import struct
 import subprocess
 import sys
@@ -12,8 +13,18 @@ from caffe.proto import caffe_pb2
 from conftest import ROOT
 
 from ccnn._util.errors import UserError
-from ccnn.nets.caffe_files import LARGEST, only_weights, read_caffemodel, read_state, stored_layers, write_caffemodel
+from ccnn.nets.caffe_files import (
+    LARGEST,
+    TrainingState,
+    only_weights,
+    read_caffemodel,
+    read_state,
+    stored_layers,
+    write_caffemodel,
+    write_state,
+)
 from ccnn.nets.protobuf_wire import enclosed, varint, whole_number
+from ccnn.training.snapshots import check_snapshot
 
 NET = """
 layer { name: "data"  type: "DummyData"  top: "data"  top: "wanted"
@@ -231,6 +242,16 @@ def test_a_file_larger_than_any_model_is_not_read(tmp_path):
         file.truncate(LARGEST + 1)              # takes no room on the disk
     with pytest.raises(UserError, match="2047 MB"):
         read_caffemodel(path)
+
+
+def test_pipes_and_devices_are_not_read(tmp_path):
+    """The state of a training names its weights; a stranger's may name what never ends."""
+    os.mkfifo(tmp_path / "pipe")
+    for weights, said in ((tmp_path / "pipe", "is a pipe or a device"), ("/dev/zero", "is a pipe or a device"),
+                          (tmp_path, "is a folder")):
+        write_state(tmp_path / "a_iter_5.solverstate", TrainingState(5, str(weights), [], 1))
+        with pytest.raises(UserError, match=said):
+            check_snapshot(tmp_path / "a_iter_5.solverstate", {}, caffe_pb2.SolverParameter(type="SGD"))
 
 
 def test_a_large_file_takes_twice_its_size_of_memory(tmp_path):

@@ -250,3 +250,15 @@ def test_a_tile_counts_like_an_image(tmp_path):
     assert upright_shape(tiled(tmp_path / "a.tif", 10_000)) == (16, 16)
     with pytest.raises(ImageError, match="b.tif: has a tile of 40000 x 40000 pixels; reduce it to 120 megapixels"):
         read_image(tiled(tmp_path / "b.tif", 40_000))
+
+
+def test_scans_of_a_jpeg_are_bounded(tmp_path):
+    """Each scan of a progressive JPEG goes over all pixels: 500 of them, in some kilobytes, take minutes."""
+    Image.new("L", (8, 8)).save(tmp_path / "a.jpg", progressive=True)
+    data = (tmp_path / "a.jpg").read_bytes()
+    size, scan = data.index(b"\xff\xc2") + 5, data.index(b"\xff\xda")
+    head = data[:size] + struct.pack(">HH", 10_000, 11_000) + data[size + 4:scan]
+    (tmp_path / "b.jpg").write_bytes(head + 500 * data[scan:scan + 12] + b"\xff\xd9")
+    with pytest.raises(ImageError, match="b.jpg: is damaged: has 500 scans of 11000 x 10000 pixels"):
+        read_image(tmp_path / "b.jpg")
+    assert read_image(tmp_path / "a.jpg").shape == (8, 8, 3)

@@ -1,4 +1,6 @@
 """The labels of the second round: they obey all that is known, and fit the features of every size."""
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,6 +11,7 @@ from ccnn.images.labels import VOID
 from ccnn.images.reading import fit
 from ccnn.project.predictions import Prediction, label_mask, small_shape
 from ccnn.solver.constraints import Constraints
+from ccnn.studio import predictions
 from ccnn.supervision.tags_sizes_boxes import box_constraints, mask_constraints, tag_constraints
 
 GRID, SHAPE = (11, 14), (81, 105)
@@ -64,3 +67,16 @@ def test_rounding_twice_would_make_a_difference():
 @pytest.mark.parametrize("shape", [SHAPE, GRID, (500, 700)])
 def test_a_mask_may_have_any_size(shape):
     assert label_mask(prediction(tag_constraints([True] * 3)), shape).shape == shape
+
+
+def test_in_the_studio_marked_pixels_are_as_drawn(monkeypatch):
+    """The model's classes are in another order than those of the folder, to which the marks belong."""
+    monkeypatch.setattr(predictions, "own_scores", lambda head, scores, *_: scores)
+    marks = np.full(SHAPE, VOID, np.uint8)
+    marks[10:20, 30:40], marks[50:, :9] = 1, 0
+    known = SimpleNamespace(classes=("background", "cat"), marks=lambda size: marks)
+    head = SimpleNamespace(classes=("background", "dog", "cat"))
+    scores = Scores(np.zeros((3, *GRID), np.float32) + np.arange(3)[::-1, None, None] % 2, SHAPE, 8, -0.5)
+    labels, classes = predictions.own_mask(head, scores, SHAPE, "a", known, None)
+    assert (labels[marks == 1] == classes.index("cat")).all() and (labels[marks == 0] == 0).all()
+    assert (labels[marks == VOID] == 1).all()

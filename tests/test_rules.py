@@ -272,6 +272,19 @@ def test_a_number_without_end_is_one_line(tmp_path, number):
         read_rules(tmp_path / "constraints.toml", ("background", "cat"))
 
 
+@pytest.mark.parametrize("key", ["cat." + 40_000 * "a.", 999 * "a.", "least." + 500 * "a."])
+def test_keys_of_many_parts_are_one_line(rules, key):
+    """Python's reader takes the square of their number in time, and prints no table that is as deep."""
+    with pytest.raises(UserError, match="constraints.toml: has a line with more than 100 dots; split it"):
+        rules(f"[cat]\n{key}b = 1")
+
+
+def test_a_long_value_is_not_repeated(rules):
+    with pytest.raises(UserError, match=r'least = "x+\.\.\. must be a fraction') as error:
+        rules(f'[cat]\nleast = "{1_000_000 * "x"}"')
+    assert len(str(error.value)) < 2000
+
+
 @pytest.mark.parametrize("text, reason", [
     ('[[rule]]\nat_most_one = ["cat", "dog"]', "at_most_one is a choice, and a choice is not linear in p"),
     ('[[rule]]\n"exactly one" = ["cat", "dog"]', "exactly one is a choice"),

@@ -160,6 +160,7 @@ def test_a_stranger_is_answered_once_for_each_connection(root, place, photos):
                     while not (said.endswith(b"}") and said.count(b"{") == said.count(b"}")):
                         said += connection.recv(1 << 16)
                     assert said.startswith(b"HTTP/1.1 200" if stays else b"HTTP/1.1 401")
+                    assert (b"\r\nconnection: close" in said.lower()) != stays           # else time alone would end it
                 if not stays:
                     assert wait_for(lambda: ended(connection), "the end of the connection")
 

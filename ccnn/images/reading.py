@@ -4,7 +4,7 @@ from PIL import Image
 from PIL.Image import Transpose
 
 from ccnn._util.errors import ImageError
-from ccnn.images.formats import open_image
+from ccnn.images.formats import PIXELS, open_image
 from ccnn.images.labels import LABELS, VOID
 
 MEAN_BGR = (104.00698793, 116.66876762, 122.67891434)   # the mean of ImageNet, published with VGG-16
@@ -13,6 +13,8 @@ ORIENTATION = 0x0112        # EXIF's tag
 
 TURN = {2: Transpose.FLIP_LEFT_RIGHT, 3: Transpose.ROTATE_180, 4: Transpose.FLIP_TOP_BOTTOM, 5: Transpose.TRANSPOSE,
         6: Transpose.ROTATE_270, 7: Transpose.TRANSVERSE, 8: Transpose.ROTATE_90}      # its values; 5 to 8 by a quarter
+
+SCANS = 30                  # of the largest JPEG; a progressive one has about 10. Smaller ones may have more
 
 STRIP = 1 << 22             # pixels that are converted at a time
 
@@ -73,11 +75,21 @@ def upright_shape(path) -> tuple[int, int]:
 
 def load_upright(image, least_side=0):
     """An opened image, decoded and turned as its EXIF says. least_side : as for read_image"""
+    check_scans(image)
     if least_side:
         image.draft(None, (least_side, least_side))
     image.load()
     turn = TURN.get(orientation(image))
     return image if turn is None else image.transpose(turn)     # Pillow's exif_transpose fails where other tags are odd
+
+
+def check_scans(image):
+    """ValueError if a JPEG has so many scans that decoding would not end: each goes over all pixels, in a few bytes."""
+    if image.format in ("JPEG", "MPO"):
+        image.fp.seek(0)
+        scans = image.fp.read().count(b"\xff\xda")
+        if scans * image.width * image.height > SCANS * PIXELS:
+            raise ValueError(f"has {scans} scans of {image.width} x {image.height} pixels")
 
 
 def orientation(image) -> int:

@@ -12,6 +12,7 @@ blob before its shape and its bytes agree.
 import math
 import os
 import re
+import stat
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
@@ -263,11 +264,16 @@ def whole(value: Any, name: str) -> int:
 
 
 def read_bytes(path: PathLike, most: int) -> bytes:
-    """The bytes of a file; UserError if there are more than `most`, which are not read."""
+    """The bytes of a file; UserError if there are more than `most`, which are not read, or if it is a pipe or a device:
+    a training state names the weights beside it, and a stranger's may name what never ends."""
+    found = os.stat(path)
+    if stat.S_ISDIR(found.st_mode) or found.st_size > most:
+        raise UserError(f"{path}: " + ("is a folder; name a file in it" if stat.S_ISDIR(found.st_mode) else
+                                       f"has more than {most >> 20} MB, the most that is read of such a file"))
+    if not stat.S_ISREG(found.st_mode):
+        raise UserError(f"{path}: is a pipe or a device; name an ordinary file")
     with open(path, "rb") as file:
-        if os.fstat(file.fileno()).st_size > most:
-            raise UserError(f"{path}: has more than {most >> 20} MB, the most that is read of such a file")
-        return file.read()
+        return file.read(most)
 
 
 def not_whole(path: PathLike, kind: str, error: Damaged) -> UserError:

@@ -47,6 +47,9 @@ KINDS = ("object", "surface")          # of a class
 TOUCH_SHARE = 0.1       # of an edge, if a class touches it
 TOGETHER_LEAST = 0.5    # "most of it"
 
+DOTS = 100              # in a line, which may be those between the parts of a key
+LONGEST = 1000          # characters of a value in a message
+
 CHOICE = ("is a choice, and a choice is not linear in p: halfway between two masks that obey it lies one that does "
           "not; tag every photograph with what it shows")
 SHAPE = ("depends on how pixels hang together, which no weighted sum over pixels can tell; "
@@ -215,6 +218,8 @@ def _read_toml(path):
         text = read_bytes(path, "the rules").decode("utf-8-sig")
         if re.search(r"[\d_]{100}|0x[\da-fA-F_]{80}", text):       # a million digits take minutes to read
             raise UserError(f"{path}: holds a number of 100 digits or more; shorten it")
+        if any(line.count(".") > DOTS for line in text.splitlines()):       # a.a.a.a...: the square of them in time
+            raise UserError(f"{path}: has a line with more than {DOTS} dots; split it")
         return tomllib.loads(text.replace("\r\n", "\n"))
     except (UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{path}: is not a text file in UTF-8: {error}") from None
@@ -228,7 +233,10 @@ def _word(key):
 
 
 def _show(value):
-    """A value as TOML writes it, nearly."""
-    if isinstance(value, list):
-        return f"[{', '.join(map(_show, value))}]"
-    return f'"{value}"' if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
+    """A value as TOML writes it, nearly; of a long one the beginning."""
+    try:
+        text = f"[{', '.join(map(_show, value))}]" if isinstance(value, list) else \
+            f'"{value}"' if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
+    except RecursionError:
+        return "[...]"
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
