@@ -15,6 +15,7 @@ from ccnn._util.errors import Mistakes, UserError
 from ccnn._util.foreign_files import parse_json, parse_xml
 from ccnn.annotations.import_formats import read_source, voc_objects
 from ccnn.annotations.table_reader import Labels, read_table
+from ccnn.annotations.yolo import read_line
 from ccnn.cli import import_tags
 from ccnn.images.labels import read_classes
 from ccnn.images.listing import PhotographIndex, list_photographs
@@ -508,6 +509,13 @@ def test_names_that_are_lost_are_compared_as_long_as_they_are_shown(monkeypatch,
     named = {f"{k}.jpg": Labels((), None, None, f"line {k}") for k in range(100)}
     _, lost = import_tags.match_names(named, PhotographIndex(tmp_path))
     assert len(lost) == 100 and asked == [f"{k}.jpg" for k in range(import_tags.SHOWN)]
+
+
+def test_a_box_of_yolo_is_centre_width_and_height():
+    """In fractions of the photograph, x before y. Ours: upper, left, lower and right edge."""
+    found = read_line("1 0.5 0.4 0.2 0.6", ["cat", "dog"], "a.txt")
+    assert found.label == "dog" and found.area == pytest.approx(0.12)
+    assert found.box == pytest.approx((0.1, 0.4, 0.7, 0.6))
 
 
 def test_the_tool_on_an_export_from_elsewhere(tool, tmp_path):
