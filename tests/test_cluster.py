@@ -239,7 +239,7 @@ def test_a_scheduler_by_its_file_and_address_and_workers_killed_for_good(tmp_pat
 
 
 def square_slowly(x):
-    time.sleep(0.02)
+    time.sleep(0.1)
     return os.getpid(), x * x
 
 

@@ -155,6 +155,9 @@ def test_the_lock_lasts_as_long_as_a_process_that_inherited_it(tmp_path):
 
 # --- cached features
 
+IMAGES = 40
+
+
 @pytest.fixture(scope="module")
 def trunk(tmp_path_factory):
     path = tmp_path_factory.mktemp("weights") / "random.caffemodel"
@@ -164,8 +167,8 @@ def trunk(tmp_path_factory):
 
 @pytest.fixture
 def cache(tmp_path, trunk, python_bin):
-    """Start ccnn cache-features on twelve images with two workers."""
-    voc = make_voc(tmp_path / "voc", images=12, size=(160, 120))
+    """Start ccnn cache-features with two workers, on images enough that a test comes before the end."""
+    voc = make_voc(tmp_path / "voc", images=IMAGES, size=(160, 120))
     started = []
 
     def cache(out):
@@ -197,8 +200,8 @@ def made(out):
 def assert_whole(out, run, kept):
     """A run that completes the features, and leaves what was finished."""
     text, error = run.communicate()
-    assert run.returncode == 0 and "12 of 12 images have features" in text, error
-    assert len(made(out)) == 12 and made(out).items() >= kept.items()
+    assert run.returncode == 0 and f"{IMAGES} of {IMAGES} images have features" in text, error
+    assert len(made(out)) == IMAGES and made(out).items() >= kept.items()
     return error
 
 
