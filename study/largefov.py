@@ -11,6 +11,7 @@ Every 20th image of the list is held out; choices are made on these. Needs PyTor
 (data/vgg16_conv.caffemodel, which is fetched). Everything goes to output/largefov.
 """
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -103,7 +104,10 @@ def score(name, weights, split, args):
 
 
 def ccnn(*words):
+    """Run a command. ^C reaches it, too: it is waited for, because a training ends with a snapshot."""
+    before = signal.signal(signal.SIGINT, lambda *_: None)
     done = subprocess.run([Path(sys.executable).with_name("ccnn"), *map(str, words)])
+    signal.signal(signal.SIGINT, before)
     if done.returncode:
         sys.exit(done.returncode)           # it has said why
 

@@ -1,7 +1,10 @@
 """study/study.py on drawn images: what a run scores, what is done once only, and the tables."""
 import json
+import os
 import re
 import shutil
+import signal
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -23,6 +26,7 @@ import teacher_masks
 from PIL import Image
 from test_training import workplace
 from tiny_voc import make_voc
+from waiting import LIMIT, wait_for
 
 import ccnn
 import study
@@ -982,3 +986,24 @@ def test_trials_are_made_of_what_their_titles_say(here):
             assert f'"{key}"' in texts[name], name
     assert hyperparameters.as_in_study("tags_hardness_10") == ["base_lr=2e-3", "max_iter=3968"]
     assert hyperparameters.as_in_study("mil_fcn_long") == ["base_lr=1e-4", "max_iter=1984"]
+
+
+# a training: at ^C it finishes its step, and leaves a snapshot
+TRAINING = """#!/bin/sh
+trap 'sleep 1; touch snapshot; exit 130' INT
+touch started
+while :; do sleep 0.05; done
+"""
+
+
+def test_an_interrupted_largefov_waits_for_the_snapshot(tmp_path, root, python_bin):
+    """^C reaches the whole group of processes."""
+    (tmp_path / "ccnn").write_text(TRAINING)
+    (tmp_path / "ccnn").chmod(0o755)
+    code = f"import sys, largefov; sys.executable = {str(tmp_path / 'python')!r}; largefov.ccnn('train')"
+    run = subprocess.Popen([python_bin, "-c", code], cwd=tmp_path, start_new_session=True, stderr=subprocess.PIPE,
+                           text=True, env={**os.environ, "PYTHONPATH": f"{root / 'study'}:{root}"})
+    wait_for((tmp_path / "started").exists, "the training", run)
+    os.killpg(run.pid, signal.SIGINT)
+    assert run.communicate(timeout=LIMIT)[1] == "" and run.returncode == 130
+    assert (tmp_path / "snapshot").exists()

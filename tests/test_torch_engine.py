@@ -60,10 +60,10 @@ def here(place, monkeypatch):
 
 def settings(name):
     """Rates at which 20 steps move weights by more than float32's rounding. Adam would make a whole step of the sign of
-    a gradient that is nothing but rounding: a larger delta keeps it from that."""
+    a gradient that is nothing but rounding: a larger delta keeps it from that. The decay is large enough to be seen."""
     rate = {"head": "1e-2", "conv": "1e-3", "larg": "2e-5"}.get(name[:4], "1e-5" if name.endswith("32s") else "1e-3")
-    rate = {"ccnn_tags": "2e-4", "head_tags_paper": "1e-3"}.get(name, rate)
-    return {"base_lr": rate, "max_iter": STEPS, "stepsize": 7, "delta": "1e-2"}
+    rate = {"ccnn_tags": "2e-4", "conv5_tags": "5e-4", "head_tags_paper": "1e-3"}.get(name, rate)
+    return {"base_lr": rate, "max_iter": STEPS, "stepsize": 7, "delta": "1e-2", "weight_decay": "1e-2"}
 
 
 @pytest.fixture(scope="module")
