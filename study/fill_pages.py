@@ -20,6 +20,7 @@ import own_photographs
 import small_objects
 import solver_iterations
 import study_tables
+import surfaces
 from experiments import EXPERIMENTS
 
 from ccnn._util.errors import UserError
@@ -41,7 +42,8 @@ MADE_BY = {"study.json": "study/study.py --report --out study/results",
            "small_objects.json": "study/small_objects.py --out study/results",
            "crf_100.json": "ccnn tune-crf --out study/results/crf_100.json as docs/study_details.md has it",
            "own_photographs.json": "study/own_photographs.py --report --out study/results",
-           "cue_choices.json": "study/cue_choices.py --report --out study/results"}
+           "cue_choices.json": "study/cue_choices.py --report --out study/results",
+           "surfaces.json": "study/surfaces.py --report --out study/results"}
 
 # The rows of docs/paper.md, and README's few of them.
 IN_PAPER_PAGE = ("mil_fcn", "mil_base", "em_adapt", "em_adapt_image", "tags_cells", "tags", "taught_tags",
@@ -90,7 +92,7 @@ def filled(path, study):
 
 class Study:
     """What study/results/ holds."""
-    def __init__(self, found, trials, solved, more, sizes, things, search, own, choices):
+    def __init__(self, found, trials, solved, more, sizes, things, search, own, choices, textures):
         self.found, self.results, self.trials, self.solved = found, found["runs"], trials, solved
         self.more, self.sizes, self.things, self.search, self.own = more, sizes, things, search, own
         self.tables = {**study_tables.tables(found),
@@ -101,7 +103,7 @@ class Study:
                        "solver_iterations": solver_iterations.table(solved),
                        "extra_knowledge": extra_knowledge.table(more), "crf_sizes": crf_sizes.table(sizes),
                        "small_objects": small_objects.table(things), "search": search_table(search),
-                       "own_photographs": own_photographs.page_table(own),
+                       "own_photographs": own_photographs.page_table(own), "surfaces": surfaces.table(textures),
                        **{f"cue_{title.replace(' ', '_')}": text for title, text in
                           cue_choices.tables(choices).items()},
                        "results": results_table(self.results, IN_PAPER_PAGE),
