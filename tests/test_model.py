@@ -150,14 +150,14 @@ def test_another_backbone_is_refused(head, tmp_path):
 def test_the_shipped_model(root, tmp_path):
     if not VGG16.weights.exists():
         pytest.skip(f"needs {VGG16.weights.name}: ccnn init-weights fetches it")
-    for name, size, miou in (("size", 224, 40), ("tags", 321, 38)):
+    for name, size, miou in (("size", 224, 40), ("tags", 321, 38), ("tags_cue", 321, 50)):
         path = root / f"models/head_{name}.ccnn"
         model = read_model(path)
         assert model.classes == VOC_CLASSES and model.size == size and model.about["scores"]["mIoU"] > miou
         assert model.about["training"]["commands"][1].startswith("study/study.py") and path.stat().st_size < 200_000
         settings = model.about["settings"]
         kind = SUPERVISION[settings["supervision"]]
-        assert settings["supervision"] == name
+        assert settings["supervision"] == name.removesuffix("_cue")
         assert settings["bounds"] and settings["bounds"].keys() <= kind.bounds.keys()
         with model.files() as (net, files):
             texts = [path.read_text().partition("\n")[2] for path in (net, root / "prototxt/head_deploy.prototxt")]

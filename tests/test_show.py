@@ -313,10 +313,11 @@ def test_a_model_refuses(model, settings, arguments, message):
         figure(*pack(model[0], settings), *arguments)
 
 
-@pytest.mark.parametrize("name", ["head_size", "head_tags"])
+@pytest.mark.parametrize("name", ["head_size", "head_tags", "head_tags_cue"])
 def test_the_models_we_ship_tell_the_bounds_of_their_nets(name):
     told = read_model(ROOT / f"models/{name}.ccnn").about["settings"]
-    loss, = (layer for layer in read_net(ROOT / f"prototxt/{name}.prototxt").layer if layer.name == "loss")
+    loss, = (layer for layer in read_net(ROOT / f"prototxt/{name.removesuffix('_cue')}.prototxt").layer
+             if layer.name == "loss")
     assert {"supervision": told["supervision"], **told["bounds"]} == json.loads(loss.python_param.param_str)
 
 
