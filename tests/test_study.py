@@ -835,7 +835,7 @@ def test_a_figure_of_the_pages(tmp_path):
         "miou": {"tags": 37.8}, "contradictory": {"tags": 0}, "images": 265, "right cues": {"classes": 0.613}}, sizes,
         [{"row": "tags", "small": THINGS, "large": THINGS}], SEARCH,
         [{"set": classes, "seed": 1, "kind": "tags", "version": version, "miou": miou}
-         for classes in own_photographs.SETS for version, miou in (("none", 50), ("after", 75.04))], [])
+         for classes in own_photographs.SETS for version, miou in (("none", 50), ("after", 75.04))], [], [])
     page = tmp_path / "page.md"
     for words, figure in (
             ("mean tags", "31.0 ± 1.0"), ("mean tags authors", "34.0 ± 1.4"), ("mean mil_base ilp", "45.0"),
